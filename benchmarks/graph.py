@@ -1,103 +1,129 @@
-"""What the graph itself costs: Self-RAG over a model and a retriever that cost nothing.
+"""What Self-RAG's graph costs beyond LangGraph: functions of ours, and CPU time, for one question.
 
-    python -m benchmarks.graph
-
-Prints one line of JSON. ``graph_ms`` is a whole ``invoke`` at 10 passages (aim: <= 5 ms over the
-same model calls made directly); ``async_ms`` the same by ``ainvoke``; ``direct_ms`` the two model
-calls alone, through LangChain; ``overhead_ms`` the difference.
+One segment, two passages, a scripted model. ``python benchmarks/graph.py``
 """
 
-import asyncio
-import json
+import math
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from langchain_core.documents import Document
+from langgraph.graph import END, START, StateGraph
+from typing_extensions import TypedDict
 
-from selfcorrect_rag import create_self_rag
+import selfcorrect_rag
 from selfcorrect_rag.models import ReflectionLLM
-from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
-from selfcorrect_rag.reflection import TOKENS, Group, Reflection
-from selfcorrect_rag.state import Piece, Segment
+from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Reflection
+from selfcorrect_rag.self_rag import create_self_rag
+from selfcorrect_rag.state import Segment
 
-PASSAGES = [Document("A passage of some words. " * 20, id=str(i)) for i in range(10)]
-QUESTION = "Who wrote it?"
+ROOT = str(Path(selfcorrect_rag.__file__).parent)
+QUESTION: Any = {"question": "What colour is the door?"}
+NODES = (
+    "read_question",
+    "decide_retrieval",
+    "retrieve",
+    "generate_and_critique",
+    "beam_select",
+    "write_answer",
+)
 
 
-class FreeReflectionLLM(ReflectionLLM):
-    """Gives the same segment for every prompt, at once."""
+def reflection(token: str) -> Reflection:
+    """A reflection that is sure of ``token``."""
+    group = GROUP_OF[token]
+    logprobs = {t: math.log(0.9 if t == token else 0.1) for t in TOKENS[group]}
+    return Reflection(group=group, position=0, token=token, logprobs=logprobs)
+
+
+class Scripted(ReflectionLLM):
+    """Wants evidence, and writes one supported segment for every passage."""
 
     @property
     def _llm_type(self) -> str:
-        return "free-reflection"
+        return "scripted"
 
-    def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        groups = [Group.RETRIEVE] if "choose" in options else [Group.ISREL, Group.ISSUP]
-        return [_segment(groups) for _ in prompts]
+    def _segments(self, prompts: Any, **options: Any) -> list[Segment]:
+        tokens = ["[Relevant]", "[Fully supported]", "[Utility:5]"]
+        given = ["[Retrieval]"] if options.get("choose") else tokens
+        segment = Segment(
+            text="The door is red.",
+            pieces=[],
+            reflections=[reflection(token) for token in given],
+            next=None,
+            finish_reason="end",
+            tokens=5,
+            logprob=-1.0,
+            prompt_tokens=40,
+            shortened=0,
+            requests=0,
+        )
+        return [segment for _ in prompts]
 
-    async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+    async def _asegments(self, prompts: Any, **options: Any) -> list[Segment]:
         return self._segments(prompts, **options)
 
 
-def _segment(groups: Sequence[Group]) -> Segment:
-    return Segment(
-        text="An answer of one sentence.",
-        pieces=[Piece(kind="text", text="An answer of one sentence.")],
-        reflections=[
-            Reflection(
-                group=group.value,
-                position=0,
-                token=TOKENS[group][1],
-                logprobs=dict.fromkeys(TOKENS[group], -1.0),
-            )
-            for group in groups
-        ],
-        next=None,
-        finish_reason="end",
-        tokens=10,
-        logprob=-1.0,
-        prompt_tokens=100,
-        shortened=0,
-        requests=0,
-    )
+def bare_graph() -> Any:
+    """A LangGraph graph with as many nodes, which do nothing."""
+
+    class State(TypedDict, total=False):
+        question: str
+
+    graph = StateGraph(State)
+    previous = START
+    for name in NODES:
+        graph.add_node(name, lambda state: {"question": state["question"]})
+        graph.add_edge(previous, name)
+        previous = name
+    graph.add_edge(previous, END)
+    return graph.compile()
 
 
-def _milliseconds(run: Callable[[], object], repeats: int = 200) -> float:
-    """Median of ``repeats`` runs, after a warm-up."""
-    times = []
-    for _ in range(repeats + 20):
-        started = time.perf_counter()
+def count_functions(run: Callable[[], object]) -> Counter[str]:
+    """How often each function of this package is entered during ``run``."""
+    entered: Counter[str] = Counter()
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(ROOT):
+            entered[f"{Path(code.co_filename).name}:{code.co_qualname}"] += 1
+
+    sys.setprofile(profile)
+    try:
         run()
-        times.append(time.perf_counter() - started)
-    return 1000 * statistics.median(times[20:])
+    finally:
+        sys.setprofile(None)
+    return entered
+
+
+def cpu_ms(run: Callable[[], object], repeats: int = 200) -> float:
+    """Median CPU milliseconds of ``run``."""
+    times = []
+    for _ in range(repeats):
+        started = time.process_time()
+        run()
+        times.append(1000 * (time.process_time() - started))
+    return statistics.median(times)
 
 
 def main() -> None:
-    llm = FreeReflectionLLM()
-    graph = create_self_rag(llm, lambda query: PASSAGES)
-    context: Any = {"passages": len(PASSAGES)}
-
-    def direct() -> None:
-        llm.choose([decision_prompt(QUESTION)], Group.RETRIEVE)
-        llm.generate_segments(
-            [segment_prompt(QUESTION, [], PASSAGES, "retrieve", i) for i in range(len(PASSAGES))]
-        )
-
-    with asyncio.Runner() as runner:
-        figures = {
-            "graph_ms": _milliseconds(
-                lambda: graph.invoke({"question": QUESTION}, context=context)
-            ),
-            "async_ms": _milliseconds(
-                lambda: runner.run(graph.ainvoke({"question": QUESTION}, context=context))
-            ),
-            "direct_ms": _milliseconds(direct),
-        }
-    figures["overhead_ms"] = figures["graph_ms"] - figures["direct_ms"]
-    rounded = {name: round(value, 2) for name, value in figures.items()}
-    print(json.dumps({"benchmark": "graph", "passages": len(PASSAGES), **rounded}))
+    """Print the figures."""
+    documents = [Document("The door is red.", metadata={"title": t}) for t in ("Door", "House")]
+    graph, bare = create_self_rag(Scripted(), lambda _: documents), bare_graph()
+    for _ in range(5):
+        graph.invoke(QUESTION), bare.invoke(QUESTION)
+    entered = count_functions(lambda: graph.invoke(QUESTION))
+    ours, theirs = cpu_ms(lambda: graph.invoke(QUESTION)), cpu_ms(lambda: bare.invoke(QUESTION))
+    print(f"{sum(entered.values())} calls of {len(entered)} functions of ours for one question")
+    for name, count in entered.most_common(60 if "-v" in sys.argv else 0):
+        print(f"  {count:4d} {name}")
+    print(f"CPU time: {ours:.2f} ms, a bare graph {theirs:.2f} ms, more by {ours - theirs:.2f} ms")
 
 
 if __name__ == "__main__":

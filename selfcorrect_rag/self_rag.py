@@ -31,7 +31,7 @@ from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Input, SelfRAGOutput, SelfRAGState
 
-SelfRAG = CompiledStateGraph[SelfRAGState, SelfRAGSettings, Input, SelfRAGOutput]
+SelfRAG = CompiledStateGraph[SelfRAGState, Any, Input, SelfRAGOutput]
 
 
 def create_self_rag(
@@ -106,14 +106,14 @@ def self_rag_builder(
     settings: SelfRAGSettings | Mapping[str, Any] | None = None,
     retry_policy: RetryPolicy | None = None,
     cached: bool = False,
-) -> StateGraph[SelfRAGState, SelfRAGSettings, Input, SelfRAGOutput]:
+) -> StateGraph[SelfRAGState, Any, Input, SelfRAGOutput]:
     """Return Self-RAG's graph before it is compiled, to which nodes can be added.
 
     Arguments are :func:`create_self_rag`'s; ``cached`` gives the nodes that call the model a cache
     policy, for ``compile(cache=...)``.
     """
     model, chosen = as_reflection_llm(llm), SelfRAGSettings.of(settings)
-    graph = StateGraph(
+    graph: StateGraph[SelfRAGState, Any, Input, SelfRAGOutput] = StateGraph(
         SelfRAGState, SelfRAGSettings, input_schema=Input, output_schema=SelfRAGOutput
     )
     decide, write = decide_retrieval(model, chosen), generate_and_critique(model, chosen)

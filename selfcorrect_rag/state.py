@@ -275,6 +275,8 @@ class Candidate(TypedDict):
     next: Step | None
     """The next step that the model asks for; None if it has finished."""
     finish_reason: str
+    option: str | None
+    """The answer of a closed set that it gives; None if it gives none of them."""
     dropped: str | None
     """Why it may not be chosen: a hard constraint, pruning, or no text."""
     chosen: bool

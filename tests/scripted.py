@@ -85,6 +85,19 @@ class ScriptedReflectionLLM(ReflectionLLM):
         return self._segments(prompts, **options)
 
 
+class ByRequest(ScriptedReflectionLLM):
+    """Asks its provider for each prompt, and once more for the critique of it."""
+
+    def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
+        return prompts if choose or not critique else 2 * prompts
+
+    def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
+        each = self.most_calls(
+            1, choose="choose" in options, critique=options.get("critique", True)
+        )
+        return [{**s, "requests": each} for s in super()._segments(prompts, **options)]
+
+
 def document(title: str, text: str = "", **metadata: Any) -> Document:
     return Document(text or f"About {title}.", metadata={"title": title, **metadata}, id=title)
 

@@ -27,7 +27,7 @@ from tests.scripted import (
 )
 
 A, B, C = document("A"), document("B"), document("C")
-QUESTION = {"question": "Who?"}
+QUESTION: Any = {"question": "Who?"}
 
 
 def from_passage(prompt: str) -> Segment:

@@ -1,21 +1,21 @@
-"""Whatever a thread went through, a turn answers what came in with it."""
+"""Turns of a thread: this turn's input decides; pauses, forks, resumes; runs that never mix."""
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage
-from langchain_core.runnables import RunnableLambda
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.errors import BadInput, ModelFailed, NoQuestion
-from tests.crag_runs import PagesWebSearch, WordEvaluator
+from selfcorrect_rag import SelfRAGSettings, create_self_rag
+from selfcorrect_rag.errors import BadInput, BadSettings, ModelFailed, NoDocument, NoQuestion
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -27,385 +27,279 @@ from tests.scripted import (
 )
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
-BROKEN: list[str] = []
-"""The questions that the model fails for."""
+AGAIN = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
 
 
-def retrieve(query: str) -> Any:
-    return [document("Gold", f"Gold on {query}")]
+class Failing:
+    """Fails for the questions in ``broken``."""
+
+    def __init__(self) -> None:
+        self.broken: set[str] = set()
+
+    def graph(self, **options: Any) -> Any:
+        def write(prompt: str) -> Any:
+            if any(question in prompt for question in self.broken):
+                raise ConnectionError("the model is down")
+            return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, USEFUL)
+
+        llm = ScriptedReflectionLLM(write=write)
+        return create_self_rag(llm, lambda query: [document(query)], **options)
 
 
-def check(prompt: str) -> None:
-    if any(question in prompt for question in BROKEN):
-        raise ConnectionError("the model is down")
+def graph(**options: Any) -> Any:
+    return Failing().graph(**options)
 
 
-def reflecting() -> ScriptedReflectionLLM:
-    def write(prompt: str) -> Any:
-        check(prompt)
-        return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, USEFUL)
-
-    return ScriptedReflectionLLM(write=write)
-
-
-def chatting() -> Any:
-    def write(messages: Any) -> str:
-        check(messages[-1].content)
-        return "Document [1] says so. The answer is gold."
-
-    return RunnableLambda(write)
-
-
-GRAPHS: dict[str, Callable[..., Any]] = {
-    "self_rag": lambda **o: create_self_rag(reflecting(), retrieve, **o),
-    "crag": lambda **o: create_crag(chatting(), retrieve, WordEvaluator(), PagesWebSearch(), **o),
-    "self_crag": lambda **o: create_self_crag(
-        reflecting(), retrieve, WordEvaluator(), PagesWebSearch(), **o
-    ),
-    "instruct_rag": lambda **o: create_instruct_rag(chatting(), retrieve, **o),
+INPUTS: dict[str, Callable[[str], Any]] = {
+    "question": lambda q: {"question": f" {q}\n"},
+    "message": lambda q: {"messages": [HumanMessage(q)]},
+    "blocks": lambda q: {"messages": [HumanMessage([{"type": "text", "text": q}])]},
+    "tuple": lambda q: {"messages": ("user", q)},
+    "object": lambda q: {"messages": {"role": "user", "content": q}},
+    "blank": lambda q: {"question": " ", "messages": [HumanMessage(q)]},
+    "both": lambda q: {"question": q, "messages": [HumanMessage(q)]},
+    "beside": lambda q: {"question": q, "messages": [AIMessage("By the way.")]},
+    "replacing": lambda q: {"messages": Overwrite([HumanMessage(q)])},
+    "removing": lambda q: {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), HumanMessage(q)]},
 }
-EVERY = pytest.mark.parametrize("name", GRAPHS)
-WAYS = pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+BY_QUESTION = ("question", "beside")
 
 
-def made(name: str, **options: Any) -> Any:
-    BROKEN.clear()
-    return GRAPHS[name](**options)
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(INPUTS)), st.sampled_from(("answered", "failed", "paused"))
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_whatever_a_thread_went_through_a_turn_answers_what_came_in_with_it(
+    turns: list[tuple[str, str]], asynchronous: bool
+) -> None:
+    parts = Failing()
+    made = parts.graph(checkpointer=InMemorySaver())
 
+    def run(given: Any, **options: Any) -> Any:
+        if asynchronous:
+            return asyncio.run(made.ainvoke(given, THREAD, **options))
+        return made.invoke(given, THREAD, **options)
 
-async def run(graph: Any, asynchronous: bool, *args: Any, **options: Any) -> Any:
-    return await graph.ainvoke(*args, **options) if asynchronous else graph.invoke(*args, **options)
-
-
-def inputs(question: str, by: str, held: list[AnyMessage]) -> Any:
-    """A way to ask; some clients send the whole thread each time, whose messages have ids."""
-    message = HumanMessage(question)
-    match by:
-        case "question":
-            return {"question": question}
-        case "message":
-            return {"messages": [message]}
-        case "tuple":
-            return {"messages": [("human", question)]}
-        case "object":
-            return {"messages": {"role": "user", "content": question}}
-        case "history":
-            return {"messages": [*held, message]}
-        case "blank":
-            return {"question": " ", "messages": [message]}
-        case "both":
-            return {"question": f" {question}\n", "messages": [message]}
-        case "beside":
-            return {"question": question, "messages": [AIMessage("By the way.")]}
-        case "replacing":
-            return {"messages": Overwrite([message])}
-        case _:
-            return {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), message]}
-
-
-BY_QUESTION = ["question", "beside"]
-BYS = [
-    *BY_QUESTION, "message", "tuple", "object", "history", "blank", "both", "replacing", "removing"
-]  # fmt: skip
-FATES = ["answered", "failed", "paused", "failed and gone on with", "paused and gone on with"]
-EMPTY: list[tuple[Any, type[Exception]]] = [
-    ({}, NoQuestion),
-    ({"question": ""}, NoQuestion),
-    ({"messages": []}, NoQuestion),
-    ({"messages": [AIMessage("Hello.")]}, NoQuestion),
-    ({"qestion": "Who?"}, BadInput),
-    ({"question": 3}, BadInput),
-]
-
-
-@EVERY
-@settings(max_examples=30, deadline=None)
-@given(turns=st.lists(st.tuples(st.sampled_from(BYS), st.sampled_from(FATES)), max_size=5))
-def test_a_turn_answers_its_own_question(name: str, turns: list[tuple[str, str]]) -> None:
-    saver = InMemorySaver()
-    graph = made(name, checkpointer=saver)
-    pausing = made(name, checkpointer=saver, interrupt_before=["retrieve"])
-    for number, (by, fate) in enumerate([*turns, ("message", "answered")]):
+    for number, (by, fate) in enumerate(turns):
         question = f"Question {number}?"
-        held = graph.get_state(THREAD).values.get("messages") or []
-        asked = inputs(question, by, held)
-        if fate.startswith("failed"):
-            BROKEN.append(question)
-            with pytest.raises(ModelFailed):
-                graph.invoke(asked, THREAD)
-            BROKEN.clear()
-        elif fate.startswith("paused"):
-            pausing.invoke(asked, THREAD)
-            assert graph.get_state(THREAD).next == ("retrieve",)
-        if fate == "answered":
-            result = graph.invoke(asked, THREAD)
-        elif fate.endswith("gone on with"):
-            result = graph.invoke(None, THREAD)
-        else:
+        asked = INPUTS[by](question)
+        if fate == "failed":
+            parts.broken.add(question)
+            with pytest.raises(ModelFailed, match="the model is down"):
+                run(asked)
             continue
-        assert (result["original_question"], result["question"]) == (question, question)
-        said = [m.content for m in result.get("messages", [])]
-        if by not in BY_QUESTION:
-            assert said[-2] == question
-            assert isinstance(result["messages"][-1], AIMessage)
-        else:
-            assert question not in said
-            assert len(said) == len(held) + (by == "beside")
-        for empty, error in EMPTY:
-            with pytest.raises(error):
-                graph.invoke(empty, THREAD)
-        kept = graph.get_state(THREAD).values
-        assert [m.content for m in kept.get("messages") or []] == said
-        assert kept["answer"] == result["answer"]
+        result = run(asked, **({"interrupt_before": ["retrieve"]} if fate == "paused" else {}))
+        if fate == "paused":
+            continue
+        assert result["question"] == result["original_question"] == question
+        assert result["answer"] == f"From {question}."
+        assert [p.id for p in result["passages"]] == [question], "nothing of another turn"
+        assert len(result["candidates"]) == 1
+        assert result["usage"]["model_calls"] == 2
+        assert [run["step"] for run in result["route"]].count("read_question") == 1
+        replied = result["messages"] and result["messages"][-1].type == "ai"
+        assert bool(replied and result["messages"][-1].text.startswith(result["answer"])) == (
+            by not in BY_QUESTION
+        )
 
 
-@EVERY
-@WAYS
-async def test_after_a_failed_turn(name: str, asynchronous: bool) -> None:
-    graph = made(name, checkpointer=InMemorySaver())
-    for second in ({"question": "Q2?"}, {"messages": [HumanMessage("Q2?")]}):
-        for first in ({"messages": [HumanMessage("Q1?")]}, {"question": "Q1?"}):
-            BROKEN.append("Q1?")
-            with pytest.raises(ModelFailed):
-                await run(graph, asynchronous, first, THREAD)
-            with pytest.raises(NoQuestion, match="nothing is asked: give"):
-                await run(graph, asynchronous, {}, THREAD)
-            BROKEN.clear()
-            result = await run(graph, asynchronous, second, THREAD)
-            assert result["original_question"] == "Q2?"
-            assert isinstance(result["messages"][-1], HumanMessage) == ("question" in second)
-
-
-@EVERY
-@WAYS
 @pytest.mark.parametrize(
-    ("bad", "error", "said"),
+    ("given_input", "error"),
     [
-        ({}, NoQuestion, "nothing is asked"),
-        ({"documents": []}, NoQuestion, "nothing is asked"),
-        ({"question": None}, NoQuestion, "nothing is asked"),
-        ({"question": " \n\t"}, NoQuestion, "the question is empty"),
-        ({"messages": []}, NoQuestion, "nothing is asked"),
-        ({"messages": [("human", "  ")]}, NoQuestion, "the question is empty"),
-        (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
-            NoQuestion,
-            "the question is empty",
-        ),
-        (
-            {"messages": [("human", "Who?"), ("ai", "She.")]},
-            NoQuestion,
-            "the messages end with no human message",
-        ),
-        ({"messages": [("system", "Be kind.")]}, NoQuestion, "end with no human message"),
-        ({"question": 3}, BadInput, "question is no text but int"),
-        ({"question": ["Who?"]}, BadInput, "question is no text but list"),
-        ({"question": 3, "messages": [("human", "Who?")]}, BadInput, "question is no text"),
-        ({"messages": 3}, BadInput, "messages holds what is no message"),
-        ({"messages": [{"text": "Who?"}]}, BadInput, "messages holds what is no message"),
-        (
-            {"question": "Who?", "messages": [("human", "When?")]},
-            BadInput,
-            "question and the last message ask different things: give one",
-        ),
-        (
-            {"qestion": "Who?"},
-            BadInput,
-            "the input has no 'qestion': it takes question, messages, documents",
-        ),
-        ({"question": "Who?", "answer": "She."}, BadInput, "the input has no 'answer'"),
+        ({"question": ""}, NoQuestion),
+        ({"messages": []}, NoQuestion),
+        ({"messages": [AIMessage("Hello.")]}, NoQuestion),
+        ({"messages": [HumanMessage(" ")]}, NoQuestion),
+        ({"documents": [document("A")]}, NoQuestion),
+        ({"question": 3}, BadInput),
+        ({"question": "Who?", "documents": "text"}, NoDocument),
+        ({"question": "Who?", "documents": [{"text": "A"}]}, NoDocument),
     ],
     ids=str,
 )
-async def test_an_input_that_asks_nothing_is_refused_and_kept_out_of_the_thread(
-    name: str, asynchronous: bool, bad: Any, error: type[Exception], said: str
+def test_an_input_without_a_question_is_refused_whatever_the_thread_holds(
+    given_input: Any, error: type[Exception]
 ) -> None:
-    graph = made(name, checkpointer=InMemorySaver())
-    with pytest.raises(error, match=said) as raised:
-        await run(graph, asynchronous, bad, THREAD)
-    assert "give" in str(raised.value) or "it takes" in str(raised.value)
-    assert "\n" not in str(raised.value)
-    assert not graph.get_state(THREAD).values.get("messages")
-    assert "question" not in graph.get_state(THREAD).values
+    made = graph(checkpointer=InMemorySaver())
+    made.invoke({"question": "Before?"}, THREAD)
+    made.invoke({"messages": [("user", "Before too?")]}, THREAD)
+    with pytest.raises(error):
+        made.invoke(given_input, THREAD)
+    assert made.invoke({"question": "After?"}, THREAD)["answer"] == "From After?."
 
 
-REFUSED: list[Any] = [
-    {},
-    3,
-    "Who?",
-    {"question": " "},
-    {"qestion": "Who?"},
-    {"messages": ("ai", "Hello")},
-    {"messages": [HumanMessage("Who?", id="1"), RemoveMessage(id="1")]},
-    {"messages": [HumanMessage("Who?"), RemoveMessage(REMOVE_ALL_MESSAGES)]},
-]
-
-
-@EVERY
-@WAYS
-@pytest.mark.parametrize("left", ["paused", "failed"])
-async def test_what_waits_in_a_thread_goes_on_after_a_refused_input(
-    name: str, asynchronous: bool, left: str
-) -> None:
-    pause = {"interrupt_before": ["retrieve"]} if left == "paused" else {}
-    graph = made(name, checkpointer=InMemorySaver(), **pause)
-    if left == "failed":
-        BROKEN.append("Who?")
-        with pytest.raises(Exception, match="the model is down"):
-            await run(graph, asynchronous, {"question": "Who?"}, THREAD)
-        BROKEN.clear()
-    else:
-        await run(graph, asynchronous, {"question": "Who?"}, THREAD)
-    before = graph.get_state(THREAD)
-    for bad in REFUSED:
-        with pytest.raises((BadInput, NoQuestion)):
-            await run(graph, asynchronous, bad, THREAD)
-    assert graph.get_state(THREAD) == before
-    result = await run(graph, asynchronous, None, THREAD)
-    assert (result["question"], bool(result["answer"])) == ("Who?", True)
-
-
-@EVERY
-@WAYS
-async def test_messages_that_replace_others_ask(name: str, asynchronous: bool) -> None:
-    kept = HumanMessage("Who?", id="2")
-    earlier = [HumanMessage("When?", id="1"), RemoveMessage(id="1"), kept]
-    for messages in (earlier, [HumanMessage("When?"), RemoveMessage(REMOVE_ALL_MESSAGES), kept]):
-        graph = made(name, checkpointer=InMemorySaver())
-        result = await run(graph, asynchronous, {"messages": messages}, THREAD)
-        assert result["question"] == "Who?"
-
-
-@EVERY
-@WAYS
-async def test_documents_may_be_a_generator_in_a_thread(name: str, asynchronous: bool) -> None:
-    graph = made(name, checkpointer=InMemorySaver())
-    documents = (document(title, f"Gold on {title}.") for title in "AB")
-    result = await run(graph, asynchronous, {"question": "Who?", "documents": documents}, THREAD)
-    assert [d.metadata["title"] for d in result["passages"]] == ["A", "B"]
-
-
-class Down(WordEvaluator):
-    """Fails for pages, while documents are refined beside them."""
-
-    is_down = True
-
-    def score(self, question: str, passages: Any) -> list[float]:
-        if self.is_down and any("web" in passage for passage in passages):
-            raise ConnectionError("the evaluator is down")
-        return super().score(question, passages)
-
-
-@WAYS
-@pytest.mark.parametrize("left", ["failed", "paused"])
-async def test_a_turn_takes_no_step_that_is_owed_to_an_earlier_one(
-    asynchronous: bool, left: str
-) -> None:
-    """What joins the branches of Self-CRAG is still owed where one of them did not end."""
-    evaluator, vague = Down(), [document("Vague", "Vague.")]
-    pause: Any = {"interrupt_before": ["select_web_strips"]} if left == "paused" else {}
-
-    def graph(**options: Any) -> Any:
-        web = PagesWebSearch()
-        return create_self_crag(reflecting(), lambda _: vague, evaluator, web, **options)
-
-    kept = graph(checkpointer=InMemorySaver(), **pause)
-    if left == "failed":
-        with pytest.raises(Exception, match="the evaluator is down"):
-            await run(kept, asynchronous, {"question": "When?"}, THREAD)
-    else:
-        await run(kept, asynchronous, {"question": "When?"}, THREAD)
-    assert kept.get_state(THREAD).next == ("select_web_strips",)
-    evaluator.is_down = False
-    never: Any = {"mode": "never"}
-    later = await run(kept, asynchronous, {"question": "Who?"}, THREAD, context=never)
-    fresh = await run(graph(), asynchronous, {"question": "Who?"}, context=never)
-    assert later["usage"] == fresh["usage"]
-    assert (later["answer"], later["notes"]) == (fresh["answer"], fresh["notes"])
-
-
-@EVERY
-def test_a_message_of_the_thread_is_asked_again(name: str) -> None:
-    rewriter = RunnableLambda(lambda messages: "Rewritten?")
-    graph = made(name, checkpointer=InMemorySaver(), follow_up=rewriter)
-    asked = HumanMessage("Who?", id="1")
-    first = graph.invoke({"messages": [asked]}, THREAD)
-    graph.invoke({"messages": [HumanMessage("When?")]}, THREAD)
-    again = graph.invoke({"messages": [asked]}, THREAD)
-    assert again["original_question"] == again["question"] == "Who?", "nothing was said before it"
-    assert [m.content for m in again["messages"]][:2] == [m.content for m in first["messages"]]
-    assert len(again["messages"]) == len({m.id for m in again["messages"]}) == 5
-
-
-@EVERY
-def test_a_thread_goes_on_from_an_older_step_and_from_an_edited_one(name: str) -> None:
-    graph = made(name, checkpointer=InMemorySaver())
-    graph.invoke({"question": "Q1?"}, THREAD)
-    before = next(s for s in graph.get_state_history(THREAD) if s.next == ("read_question",))
-    graph.invoke({"messages": [HumanMessage("Q2?")]}, THREAD)
-    assert graph.invoke(None, before.config)["original_question"] == "Q1?", "the step's own turn"
-    other = {"question": "Q3?"}
-    assert graph.invoke(other, before.config)["original_question"] == "Q3?", "a turn from there"
-    edited = graph.update_state(before.config, {"question": "Q4?"}, as_node="__start__")
-    assert graph.invoke(None, edited)["original_question"] == "Q4?", "the input itself was edited"
-    settled = next(s for s in graph.get_state_history(THREAD) if "retrieve" in s.next)
-    edited = graph.update_state(settled.config, {"question": "Q5?"})
-    assert graph.invoke(None, edited)["question"] == "Q5?", "what was read was edited"
-
-
-class Parent(MessagesState):
-    """A parent that shares the question, which its state keeps after a turn."""
-
-    question: str
-    original_question: str
-    visited: list[str]
-
-
-@EVERY
-@WAYS
-async def test_in_a_parent_a_message_asks_whatever_its_state_still_holds(
-    name: str, asynchronous: bool
-) -> None:
-    builder = StateGraph(Parent)
-    builder.add_node("inside", made(name))
-    builder.add_edge(START, "inside")
-    graph: Any = builder.compile(checkpointer=InMemorySaver())
-    for question in ("Q1?", "Q2?"):
-        given = {"messages": [HumanMessage(question)], "visited": [question]}
-        result = await run(graph, asynchronous, given, THREAD)
-        assert result["original_question"] == result["question"] == question
-    BROKEN.append("Q3?")
+def test_a_message_of_an_abandoned_turn_does_not_stand_in_the_way_of_a_question() -> None:
+    parts = Failing()
+    made = parts.graph(checkpointer=InMemorySaver())
+    parts.broken.add("Abandoned?")
     with pytest.raises(ModelFailed):
-        await run(graph, asynchronous, {"messages": [HumanMessage("Q3?")]}, THREAD)
-    BROKEN.clear()
-    assert (await run(graph, asynchronous, None, THREAD))["original_question"] == "Q3?"
+        made.invoke({"messages": [("user", "Abandoned?")]}, THREAD)
+    result = made.invoke({"question": "New?"}, THREAD)
+    assert (result["answer"], len(result["messages"])) == ("From New?.", 1)
 
 
-@EVERY
-def test_a_follow_up_reads_what_was_said_before_its_own_turn(name: str) -> None:
-    read: list[str] = []
+def test_documents_are_fixed_for_one_turn_only() -> None:
+    made = graph(checkpointer=InMemorySaver())
+    first = made.invoke({"question": "One?", "documents": [{"page_content": "Given."}]}, THREAD)
+    second = made.invoke({"question": "Two?"}, THREAD)
+    assert [p.page_content for p in first["passages"]] == ["Given."]
+    assert first["usage"]["retrievals"] == 0
+    assert [p.id for p in second["passages"]] == ["Two?"]
 
-    def rewrite(messages: Any) -> str:
-        read.append(messages[-1].content)
-        return "Q2, alone?"
 
-    graph = made(name, checkpointer=InMemorySaver(), follow_up=RunnableLambda(rewrite))
-    BROKEN.append("Q1?")
+def test_without_a_retriever_documents_come_with_the_input() -> None:
+    llm = ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL))
+    for made in (create_self_rag(llm), create_self_rag(llm, None)):
+        result = made.invoke({"question": "Who?", "documents": [document("A")]})
+        assert result["cited_answer"] == "Red. [1]"
+        with pytest.raises(NoDocument, match="give documents in the input, or a retriever"):
+            made.invoke({"question": "Who?"})
+        assert made.invoke({"question": "Who?"}, context={"mode": "never"})["answer"] == "Red."
+
+
+# Pauses, forks and edits
+
+
+def test_a_paused_turn_is_changed_resumed_and_forked() -> None:
+    made = graph(checkpointer=InMemorySaver(), interrupt_before=["generate_and_critique"])
+    made.invoke({"question": "Who?"}, THREAD)
+    paused = made.get_state(THREAD)
+    assert paused.next == ("generate_and_critique",)
+    assert made.invoke(None, THREAD)["answer"] == "From Who?."
+    fork = made.update_state(
+        paused.config, {"passages": [{"page_content": "Edited.", "metadata": {"title": "Edited"}}]}
+    )
+    assert made.invoke(None, fork)["answer"] == "From Edited."
+    again = made.invoke(None, paused.config)
+    assert again["answer"] == "From Who?."
+    assert again["usage"]["model_calls"] == 2
+
+
+def test_the_settings_of_a_turn_are_fixed_when_it_begins_and_a_fork_may_change_them() -> None:
+    made = graph(
+        checkpointer=InMemorySaver(),
+        interrupt_before=["generate_and_critique"],
+        settings=SelfRAGSettings(depth=3),
+    )
+    made.invoke({"question": "Who?"}, THREAD, context={"weight_isuse": 0.0})
+    paused = made.get_state(THREAD)
+    assert paused.values["settings"] == {"depth": 3, "weight_isuse": 0.0}
+    resumed = made.invoke(None, THREAD, context={"weight_isuse": 2.0})
+    assert resumed["score"] == pytest.approx(0.5 + 0.9 + 1.0)
+    fork = made.update_state(paused.config, {"settings": {"weight_isuse": 2.0}})
+    assert made.invoke(None, fork)["score"] == pytest.approx(0.5 + 0.9 + 1.0 + 2.0)
+    made.invoke({"question": "Who?"}, THREAD)
+    assert made.get_state(THREAD).values["settings"] == {"depth": 3}, "not the last turn's"
+
+
+def test_a_failed_turn_is_resumed_from_its_last_step() -> None:
+    parts = Failing()
+    made = parts.graph(checkpointer=InMemorySaver())
+    parts.broken.add("Who?")
     with pytest.raises(ModelFailed):
-        graph.invoke({"messages": [HumanMessage("Q1?")]}, THREAD)
-    BROKEN.clear()
-    for asked in ({"question": "Q2?"}, {"messages": [HumanMessage("Q2?")]}):
-        result = graph.invoke(asked, THREAD)
-        assert (result["original_question"], result["question"]) == ("Q2?", "Q2, alone?")
-        (told,) = read
-        assert "user: Q1?" in told
-        assert told.count("Q2?") == 1
-        read.clear()
+        made.invoke({"question": "Who?"}, THREAD)
+    parts.broken.clear()
+    result = made.invoke(None, THREAD)
+    assert result["answer"] == "From Who?."
+    assert [run["step"] for run in result["route"]].count("retrieve") == 1
 
 
-@EVERY
-def test_a_graph_that_is_compiled_anew_reads_its_turns(name: str) -> None:
-    compiled = made(name).builder.compile(checkpointer=InMemorySaver())
-    assert compiled.invoke({"question": "Q1?"}, THREAD)["original_question"] == "Q1?"
-    with pytest.raises(NoQuestion):
-        compiled.invoke({}, THREAD)
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("context", "says"),
+    [
+        ({"beam_with": 3}, "did you mean beam_width"),
+        ({"beam_width": 0}, "beam_width: Input should be greater than"),
+        ({"hard_constraints": ["[Bad]"]}, "not critique tokens"),
+        ({"group_weights": {"x": 1.0}}, "not registered groups"),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused_before_anything_runs(context: Any, says: str) -> None:
+    with pytest.raises(BadSettings, match=says):
+        graph().invoke({"question": "Who?"}, context=context)
+    with pytest.raises(BadSettings, match=says):
+        graph(settings=context)
+
+
+def test_settings_in_configurable_are_refused_not_ignored() -> None:
+    made = graph()
+    for run in (made.invoke, lambda *args, **o: list(made.stream(*args, **o))):
+        with pytest.raises(BadSettings, match="context="):
+            run({"question": "Who?"}, {"configurable": {"mode": "never", "theirs": 1}})
+    copied: Any = {"configurable": {"mode": "never", "theirs": 1}}  # as a LangGraph server does
+    assert made.invoke({"question": "Who?"}, copied, context={"mode": "never"})["passages"] == []
+
+
+# Other graphs
+
+
+def test_as_a_subgraph_the_question_of_the_parent_decides() -> None:
+    def asked(question: str) -> Any:
+        return {"messages": [("user", question)]}
+
+    parent = StateGraph(MessagesState)
+    parent.add_node("rag", graph())
+    parent.add_edge(START, "rag")
+    compiled = parent.compile(checkpointer=InMemorySaver())
+    for question in ("One?", "Two?"):
+        result = compiled.invoke(asked(question), THREAD)
+        assert result["messages"][-1].text == f"From {question}. [1]"
+    assert len(result["messages"]) == 4, "no reply twice"
+
+
+# Concurrency
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["tasks", "threads"])
+def test_64_concurrent_runs_never_mix(threads: bool) -> None:
+    """Each with its own question, settings, thread and documents, two segments long."""
+
+    def write(prompt: str) -> Any:
+        name = passage_of(prompt)
+        going: Any = {"next": AGAIN} if prompt.count("<paragraph>") == 1 else {}
+        return segment(f"From {name}.", RELEVANT, FULL, **going)
+
+    llm = ScriptedReflectionLLM(write=write)
+    made = create_self_rag(llm, lambda query: [document(query[:3])], checkpointer=InMemorySaver())
+
+    def arguments(i: int) -> Any:
+        asked = {"messages": [("user", f"q{i:02}")]}
+        config = {"configurable": {"thread_id": str(i)}}
+        return asked, config, {"depth": 1 + i % 2, "weight_isrel": i / 64}
+
+    def check(i: int, result: Any) -> None:
+        assert result["answer"] == " ".join([f"From q{i:02}."] * (1 + i % 2))
+        assert [m.type for m in result["messages"]] == ["human", "ai"]
+        assert result["usage"]["model_calls"] == 2 + i % 2
+        assert result["score"] == pytest.approx(0.5 + i / 64 * 0.9 + 1.0)
+
+    if threads:
+        with ThreadPoolExecutor(16) as pool:
+
+            def ask(i: int) -> Any:
+                asked, config, context = arguments(i)
+                return made.invoke(asked, config, context=context)
+
+            results = list(pool.map(ask, range(64)))
+    else:
+
+        async def ask_all() -> Any:
+            runs = []
+            for i in range(64):
+                asked, config, context = arguments(i)
+                runs.append(made.ainvoke(asked, config, context=context))
+            return await asyncio.gather(*runs)
+
+        results = asyncio.run(ask_all())
+    for i, result in enumerate(results):
+        check(i, result)

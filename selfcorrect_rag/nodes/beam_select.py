@@ -12,7 +12,6 @@ from selfcorrect_rag.nodes.generate_and_critique import NO_TEXT, UNREADABLE, sco
 from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.reply import say
-from selfcorrect_rag.prompts.closed_set import closed_answer
 from selfcorrect_rag.reflection import best_path_score
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, Source
@@ -84,7 +83,7 @@ def selected(
     Reads ``beams`` and ``depth`` of the state; a candidate's ``beam`` is an index into these beams.
     """
     if settings.closed:
-        return _closed(state["beams"], settings, new)
+        return _closed(state["beams"], new)
     racing: list[Beam] = [beam for beam in state["beams"] if beam["next"] is None]
     racing += [_extended(state["beams"], c) for c in new if c["dropped"] is None]
     racing += _ended(state["beams"], new)
@@ -156,14 +155,13 @@ def _best_dropped(beams: Sequence[Beam], new: Sequence[Candidate]) -> tuple[list
     return [beam], {"constraints_met": met, "notes": [note]}
 
 
-def _closed(beams: Sequence[Beam], settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:
+def _closed(beams: Sequence[Beam], new: Sequence[Candidate]) -> Update:
     """Sum the scores of the candidates that give the same answer (section 3.3; B.2)."""
     allowed = [c for c in new if c["dropped"] is None]
     backing: dict[str, list[Candidate]] = {}
     for candidate in allowed:
-        answer = closed_answer(candidate["text"], settings.options)
-        if answer is not None:
-            backing.setdefault(answer, []).append(candidate)
+        if candidate["option"] is not None:
+            backing.setdefault(candidate["option"], []).append(candidate)
     if not allowed:
         dropped, update = _best_dropped(beams, new)
         return {**update, "beams": dropped}

@@ -8,11 +8,13 @@ from langchain_core.documents import Document
 from typing_extensions import TypedDict
 
 from selfcorrect_rag.events import CandidateScored
-from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
+from selfcorrect_rag.models.classification import ChatClassifier, Classification, LabelField
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.nodes.limits import best_so_far, first_beams, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
+from selfcorrect_rag.prompts.closed_set import closed_answer, option_labels, option_prompt
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import (
@@ -92,11 +94,12 @@ def generate_and_critique(
             critique=batch.critique,
             whole=settings.short,
         )
+        options = await _options(run, model, state["question"], [s["text"] for s in segments])
         candidates = []
-        for request, segment in zip(batch.requests, segments, strict=True):
+        for request, segment, option in zip(batch.requests, segments, options, strict=True):
             written = beams[request.beam]["segments"]
             candidate = _candidate(written, settings, request, segment, model.groups)
-            candidate["depth"] = state["depth"]
+            candidate["depth"], candidate["option"] = state["depth"], option
             candidate["parent"] = state["candidates"].index(written[-1]) if written else None
             candidates.append(candidate)
             shown = ("depth", "beam", "passage", "text", "critique", "score")
@@ -116,6 +119,28 @@ def generate_and_critique(
         }
 
     return Node("generate_and_critique", step, SelfRAGSettings.of(settings), best_so_far)
+
+
+async def _options(
+    run: Run[SelfRAGSettings], llm: ReflectionLLM, question: str, texts: Sequence[str]
+) -> list[str | None]:
+    """The option that each text gives, in closed sets: word for word, or as a chat model says."""
+    options = run.settings.options
+    if not run.settings.closed:
+        return [None] * len(texts)
+    found = [closed_answer(text, options) for text in texts]
+    asked = [i for i, text in enumerate(texts) if found[i] is None and text.strip()]
+    if not (asked and options and isinstance(llm, PromptedReflectionLLM)):
+        return found
+    classifier, field = ChatClassifier(llm.critic or llm.model), LabelField(option_labels(options))
+    prompts = [option_prompt(question, texts[i], options) for i in asked]
+    questions = [Classification(prompt, (field,)) for prompt in prompts]
+    results = await run.call(classifier.classify, classifier.aclassify, questions)
+    for i, result in zip(asked, results, strict=True):
+        said = result.predictions[0] if result.error is None else None
+        if said is not None and said.label.isdigit():
+            found[i] = options[int(said.label) - 1]
+    return found
 
 
 def batch_of(llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSettings) -> Batch:
@@ -156,7 +181,7 @@ def _candidate(
     segment: Segment,
     groups: Sequence[str],
 ) -> Candidate:
-    """The candidate, whose ``depth`` and ``parent`` are set by the caller."""
+    """The candidate, whose ``depth``, ``parent`` and ``option`` are set by the caller."""
     reflections = segment["reflections"]
     if settings.short:
         # ISREL is given before the first word. A later one is about a passage that the model made
@@ -187,6 +212,7 @@ def _candidate(
         **weighed(path, settings),
         next=following,
         finish_reason=segment["finish_reason"],
+        option=None,
         dropped=_dropped(segment, reflections, settings),
         chosen=False,
     )

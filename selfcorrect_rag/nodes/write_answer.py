@@ -9,7 +9,6 @@ from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.citations import cited_passages, cited_text
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
-from selfcorrect_rag.prompts.closed_set import closed_answer
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Source
 
@@ -32,8 +31,7 @@ def write_answer(
         chosen, segments = run.settings, best["segments"]
         if state["options"]:
             # For a closed set the answer is the option itself.
-            option = closed_answer(segments[0]["text"], chosen.options)
-            segments = [{**segments[0], "text": option or segments[0]["text"]}]
+            segments = [{**segments[0], "text": next(iter(state["options"]))}]
         characters = sum(len(passage.page_content) for passage in state[source])
         citations = await run.compute(
             cited_passages, best["segments"], state, source, characters=characters

@@ -144,9 +144,19 @@ def test_other_weights_choose_without_a_model(client: TestClient) -> None:
 def candidate(text: str, issup: float, sequence: float, chosen: bool) -> dict[str, Any]:
     critique = {"ISREL": 0.9, "ISSUP": issup, "ISUSE": 0.5}
     return {
-        "depth": 0, "beam": 0, "parent": None, "step": "retrieve", "passage": 0,
-        "text": text, "critique": critique, "sequence_probability": sequence,
-        "next": None, "dropped": None, "chosen": chosen, "path_score": 0.0, "pieces": [],
+        "depth": 0,
+        "beam": 0,
+        "parent": None,
+        "step": "retrieve",
+        "passage": 0,
+        "text": text,
+        "critique": critique,
+        "sequence_probability": sequence,
+        "next": None,
+        "dropped": None,
+        "chosen": chosen,
+        "path_score": 0.0,
+        "pieces": [],
     }
 
 

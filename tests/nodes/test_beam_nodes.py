@@ -1,0 +1,263 @@
+"""The nodes of the beam, one at a time: cases that spoiling one line must turn red."""
+
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.models import PromptedReflectionLLM
+from selfcorrect_rag.nodes.beam_select import beam_select, selected, surviving
+from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique, prompted_notes
+from selfcorrect_rag.nodes.retrieve import retrieve
+from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import Segment
+from tests.nodes.parts import beam, candidate
+from tests.scripted import (
+    FULL,
+    NONE,
+    RELEVANT,
+    USEFUL,
+    ScriptedReflectionLLM,
+    document,
+    passage_of,
+    reflection,
+    segment,
+)
+from tests.test_node import both, chat, invoke
+
+PASSAGES = [document(f"T{i}") for i in range(4)]
+AGAIN = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
+KEEP = {"[Continue to Use Evidence]": 0.9, "[Retrieval]": 0.1}
+
+
+def llm(text: str = "More.", **fields: Any) -> ScriptedReflectionLLM:
+    return ScriptedReflectionLLM(write=lambda _: segment(text, RELEVANT, FULL, **fields))
+
+
+@both
+def test_chunks_that_share_an_id_or_a_title_are_told_apart(asynchronous: bool) -> None:
+    chunks = [
+        Document("One.", id="a", metadata={"title": "T"}),
+        Document("Two.", id="a", metadata={"title": "T"}),
+        Document("One.", id="b", metadata={"title": "T"}),
+        Document("One.", id="a", metadata={"title": "U"}),
+        Document("One.", id="a", metadata={"title": "T", "score": 1}),
+    ]
+    update = invoke(retrieve(lambda _: chunks), {"question": "Who?"}, asynchronous)
+    assert len(update["passages"]) == 4
+    assert update["beams"][0]["retrieved"] == [0, 1, 2, 3], "the last is the first again"
+
+
+@both
+def test_beams_with_the_same_last_segment_share_a_query(asynchronous: bool) -> None:
+    queries: list[str] = []
+
+    def find(query: str) -> list[Document]:
+        queries.append(query)
+        return [document(query)]
+
+    state = {
+        "question": "Who?",
+        "passages": [],
+        "beams": [
+            beam(candidate("One.")),
+            beam(candidate("One.", passage=1)),
+            beam(candidate("Two."), next="none"),
+            beam(candidate("Three."), next=None),
+        ],
+    }
+    update = invoke(retrieve(find), state, asynchronous)
+    assert queries == ["Who? One."]
+    assert [b["retrieved"] for b in update["beams"]] == [[0], [0], [], []]
+    assert update["route"][0]["retrievals"] == 1
+
+
+@both
+def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> None:
+    one = candidate("One.", passage=2)
+    state = {
+        "question": "Who?",
+        "depth": 1,
+        "passages": PASSAGES,
+        "candidates": [candidate("Else."), one],
+        "beams": [
+            beam(one, retrieved=[1, 3]),
+            beam(one, next="continue"),
+            beam(one, next="none"),
+            beam(one, next="retrieve"),
+            beam(one, next=None),
+        ],
+    }
+    update = invoke(generate_and_critique(llm(next=KEEP)), state, asynchronous)
+    made = [(c["beam"], c["step"], c["passage"], c["next"]) for c in update["candidates"]]
+    assert made == [
+        (0, "retrieve", 1, "continue"),
+        (0, "retrieve", 3, "continue"),
+        (1, "continue", 2, "continue"),
+        (2, "none", None, "retrieve"),
+        (3, "none", None, "retrieve"),
+    ]
+    assert {(c["depth"], c["parent"], c["chosen"]) for c in update["candidates"]} == {(1, 1, False)}
+
+
+@pytest.mark.parametrize(("own", "expected"), [(FULL, (2.5 + 2.5) / 2), (NONE, (2.5 + 1.5) / 2)])
+def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: float) -> None:
+    """It keeps the passage's ISREL, but is supported or not by itself."""
+    one = candidate("One.", sequence_probability=0.5, score=2.5)
+    model = ScriptedReflectionLLM(write=lambda _: segment("Two.", own))
+    state = {
+        "question": "Who?",
+        "depth": 1,
+        "passages": PASSAGES,
+        "candidates": [one],
+        "beams": [beam(one, next="continue")],
+    }
+    settings = SelfRAGSettings(weight_isuse=0.0)
+    (made,) = generate_and_critique(model, settings).invoke(state)["candidates"]
+    assert made["path_score"] == pytest.approx(expected)
+
+
+def test_short_form_reads_only_the_isrel_before_the_first_word() -> None:
+    late: Any = {**reflection({"[Irrelevant]": 1.0}), "position": 9}
+    written = segment("One.", FULL)
+    written["reflections"] = [*written["reflections"], late]
+    model = ScriptedReflectionLLM(write=lambda _: written)
+    state = {"question": "Who?", "passages": PASSAGES[:1]}
+    for form, isrel in (("short", None), ("long", 0.0)):
+        settings = SelfRAGSettings.of({"form": form})
+        (made,) = generate_and_critique(model, settings).invoke(state)["candidates"]
+        assert made["critique"]["ISREL"] == (isrel if isrel is None else pytest.approx(isrel))
+
+
+def test_notes_say_that_judgements_were_prompted_for() -> None:
+    soft = segment("One.", RELEVANT)
+    assert prompted_notes([soft]) == []
+    soft["reflections"][0]["prompted"] = "hard"
+    assert len(prompted_notes([soft])) == 2
+
+
+# beam_select
+
+
+def test_the_loop_goes_on_while_any_beam_does() -> None:
+    """Not done as soon as one beam has finished."""
+
+    def write(prompt: str) -> Segment:
+        if prompt.count("<paragraph>") == 1 and passage_of(prompt) == "T0":
+            return segment("Short.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, NONE)
+        more: Any = {"next": AGAIN} if prompt.count("<paragraph>") == 1 else {}
+        return segment("Long.", RELEVANT, FULL, **more)
+
+    model = ScriptedReflectionLLM(write=write)
+    result = create_self_rag(model, lambda _: PASSAGES[:2]).invoke({"question": "Who?"})
+    assert result["answer"] == "Long. Long."
+    assert [run["step"] for run in result["route"]].count("beam_select") == 2
+
+
+def test_a_finished_beam_takes_no_place_and_what_cannot_win_is_left_out() -> None:
+    done = beam(candidate("Done."), next=None, score=2.0)
+    going = [beam(candidate(str(i), path_score=s), score=s) for i, s in enumerate((1.9, 1.0, 0.5))]
+    settings = SelfRAGSettings(beam_width=1, depth=7)
+    kept = surviving([*going, done], settings, further=3)
+    assert [b["score"] for b in kept] == [2.0, 1.9]
+    assert surviving([done, beam(candidate("x"), next=None, score=1.0)], settings, 3) == [done]
+    hopeless = beam(candidate("No.", score=-9.0, path_score=-9.0, sequence_probability=0.0,
+                              ISREL=0.0, ISSUP=0.0), score=-9.0)  # fmt: skip
+    high = beam(candidate("Yes."), next=None, score=3.4)
+    assert surviving([high, hopeless], settings, further=1) == [high]
+    (last,) = surviving([going[0], going[1]], settings, further=0)
+    assert (last["next"], last["score"]) == (None, 1.9)
+    assert "limit of 7 segments" in (last["cut"] or "")
+
+
+def test_ties_go_to_the_earlier_candidate_and_dropped_ones_are_never_chosen() -> None:
+    state = {"beams": [beam(score=0.0)], "depth": 0}
+    new = [
+        candidate("Dropped.", path_score=9.0, dropped="no text"),
+        candidate("First.", passage=1),
+        candidate("Second.", passage=2),
+    ]
+    (best,) = selected(state, SelfRAGSettings(), new)["beams"]
+    assert best["segments"][0]["text"] == "First."
+
+
+@both
+def test_beam_select_ends_where_a_limit_leaves_no_call(asynchronous: bool) -> None:
+    state = {
+        "question": "Who?",
+        "beams": [beam(score=0.0)],
+        "candidates": [candidate("One.", next="retrieve")],
+        "route": invoke(retrieve(lambda _: []), {"question": "?"}, False)["route"],
+    }
+    settings = SelfRAGSettings(max_tokens=50)
+    update = invoke(beam_select(llm(), settings), state, asynchronous)
+    assert [b["next"] for b in update["beams"]] == [None]
+    assert update["notes"] == ["max_tokens is 50: the answer ends after segment 1"]
+    assert update["depth"] == 1
+
+
+# write_answer
+
+
+def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() -> None:
+    best = [candidate("A."), candidate("B.", depth=1, beam=1, passage=1)]
+    others = [
+        candidate("C.", beam=1),
+        candidate("D.", depth=1, beam=0, passage=1),
+        candidate("E.", depth=1, beam=1, passage=2),
+    ]
+    state = {
+        "question": "Who?",
+        "passages": PASSAGES,
+        "beams": [beam(*best, next=None)],
+        "candidates": [*best, *others],
+    }
+    update = write_answer().invoke(state)
+    assert [c["chosen"] for c in update["candidates"].value] == [True, True, False, False, False]
+    assert update["cited_answer"] == "A. [1] B. [2]"
+
+
+def test_an_answer_without_text_says_so() -> None:
+    model = ScriptedReflectionLLM(write=lambda _: segment("", RELEVANT))
+    result = create_self_rag(model, lambda _: PASSAGES[:1]).invoke({"question": "Who?"})
+    assert result["answer"] == result["cited_answer"] == "No answer: the model wrote nothing."
+    assert result["citations"] == []
+
+
+def test_a_cut_segment_is_noted_by_the_last_segment_only() -> None:
+    for first, last, noted in (("length", "end", False), ("end", "length", True)):
+        path = [candidate("A.", finish_reason=first), candidate("B.", depth=1, finish_reason=last)]
+        state = {"question": "Who?", "passages": PASSAGES, "beams": [beam(*path, next=None)]}
+        notes = write_answer().invoke({**state, "candidates": path})["notes"]
+        assert bool(notes) is noted
+
+
+# Closed sets
+
+
+def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives() -> None:
+    """Prose is not parsed: "It can't be A ..." names A and means B."""
+    prose = "It can't be A because oxygen is released. That leaves B."
+    options = ("A", "B")
+    model = PromptedReflectionLLM(chat(prose, "2"))
+    settings = SelfRAGSettings(options=options, mode="never")
+    state = {"question": "Which?", "beams": [beam(next="none", score=0.0)]}
+    update = generate_and_critique(model, settings).invoke(state)
+    assert update["candidates"][0]["text"] == prose
+    assert update["candidates"][0]["option"] in (None, "B")
+
+
+def test_the_answer_is_the_option_as_it_was_given() -> None:
+    asked: Any = {"messages": [("user", "Which?")]}
+    graph = create_self_rag(llm("(b)"), lambda _: PASSAGES[:1])
+    result = graph.invoke(asked, context={"options": ("A", "B")})
+    assert (result["answer"], result["messages"][-1].text) == ("B", "B [1]")
+    assert list(result["options"]) == ["B"]
+
+
+def test_useful_alone_is_kept_in_the_judgements() -> None:
+    model = ScriptedReflectionLLM(write=lambda _: segment("A.", USEFUL))
+    result = create_self_rag(model, lambda _: []).invoke({"question": "Who?"})
+    assert result["candidates"][0]["judgements"]["ISUSE"]["[Utility:5]"] == pytest.approx(1.0)

@@ -1,0 +1,262 @@
+"""judge_sufficiency, rerank and rewrite_follow_up."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.errors import BadArgument
+from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
+from selfcorrect_rag.nodes.rerank import rerank
+from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
+from selfcorrect_rag.prompts.refusals import REFUSAL
+from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.state import Segment
+from tests.nodes.parts import beam, candidate
+from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
+from tests.test_node import both, chat, invoke
+
+DOCUMENTS = [document("A"), document("B")]
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+
+
+class Judging(ScriptedReflectionLLM):
+    """Gives each passage the ISREL of its title."""
+
+    relevance: dict[str, float]
+
+    def _segments(self, prompts: Any, **options: Any) -> list[Segment]:
+        written = super()._segments(prompts, **options)
+        if options.get("choose") != "ISREL":
+            return written
+        texts = ["".join(part.text for part in prompt.parts) for prompt in prompts]
+        scores = [self.relevance[passage_of(text)] for text in texts]
+        return [segment("", {"[Relevant]": s, "[Irrelevant]": 1 - s}, tokens=1) for s in scores]
+
+
+def judging(**relevance: float) -> Judging:
+    return Judging(write=lambda _: segment("Red.", RELEVANT, FULL), relevance=relevance)
+
+
+# judge_sufficiency
+
+
+@both
+@pytest.mark.parametrize(("wanted", "refused"), [(0.6, False), (0.5, False), (0.61, True)])
+def test_the_most_relevant_passage_counts_and_equal_is_enough(
+    wanted: float, refused: bool, asynchronous: bool
+) -> None:
+    llm = judging(A=0.2, B=0.6)
+    state = {"question": "Who?", "passages": DOCUMENTS}
+    node = judge_sufficiency(llm, Settings(sufficient_context=wanted))
+    update = invoke(node, state, asynchronous)
+    assert update["sufficiency"] == pytest.approx(0.6)
+    assert (update.get("answer") == REFUSAL) is refused
+    assert len(llm.calls) == 1, "one batch"
+
+
+@both
+@pytest.mark.parametrize(("said", "refused"), [("yes", False), ("no", True)])
+def test_a_chat_model_is_asked_once_about_all_documents(
+    said: str, refused: bool, asynchronous: bool
+) -> None:
+    prompts: list[Any] = []
+
+    def answer(prompt: Any) -> AIMessage:
+        prompts.append(prompt)
+        return AIMessage(said)
+
+    state = {"question": "Who?", "passages": DOCUMENTS}
+    node = judge_sufficiency(RunnableLambda(answer), Settings(sufficient_context=0.5))
+    update = invoke(node, state, asynchronous)
+    assert ("answer" in update) is refused
+    assert "About A." in str(prompts[-1])
+    assert "About B." in str(prompts[-1])
+
+
+@both
+def test_no_document_is_never_enough_and_asks_nothing(asynchronous: bool) -> None:
+    llm = judging()
+    node = judge_sufficiency(llm, Settings(sufficient_context=0.1))
+    update = invoke(node, {"question": "Who?", "passages": []}, asynchronous)
+    assert (update["answer"], llm.calls) == (REFUSAL, [])
+
+
+@both
+def test_a_failing_or_silent_model_lets_the_question_be_answered(asynchronous: bool) -> None:
+    def fail(_: Any) -> Any:
+        raise ConnectionError("down")
+
+    for model, says in ((RunnableLambda(fail), "down"), (chat("Perhaps.", "Hm."), "did not say")):
+        node = judge_sufficiency(model, Settings(sufficient_context=0.5))
+        state = {"question": "Who?", "passages": DOCUMENTS}
+        update = invoke(node, state, asynchronous)
+        assert "answer" not in update
+        assert says in update["notes"][0]
+
+
+@both
+def test_a_refusal_ends_the_graph_with_its_contract(asynchronous: bool) -> None:
+    graph = create_self_rag(judging(A=0.1, B=0.2), lambda _: DOCUMENTS)
+    asked: Any = {"messages": [("user", "Who?")]}
+    context: Any = {"sufficient_context": 0.5}
+    if asynchronous:
+        result = asyncio.run(graph.ainvoke(asked, context=context))
+    else:
+        result = graph.invoke(asked, context=context)
+    assert result["answer"] == result["cited_answer"] == result["messages"][-1].text == REFUSAL
+    assert (result["citations"], result["sufficiency"]) == ([], pytest.approx(0.2))
+    assert result["question"] == "Who?"
+    assert result["usage"]["model_calls"] == 2
+    assert "not enough" in result["notes"][0]
+    assert graph.invoke(asked)["answer"] == "Red.", "only if the settings ask for it"
+
+
+# rerank
+
+
+class Reversing(BaseDocumentCompressor):
+    """Keeps the last two documents, best last."""
+
+    fails: bool = False
+    changes: str = ""
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Any = None
+    ) -> list[Document]:
+        if self.fails:
+            raise ValueError("no reranker today")
+        kept = [*reversed(documents)][:2]
+        return [
+            Document(d.page_content + self.changes, id=d.id, metadata={**d.metadata, "score": 1.0})
+            for d in kept
+        ]
+
+
+def ranked(reranker: Any, *titles: str, asynchronous: bool = False, **given: Any) -> Any:
+    llm = ScriptedReflectionLLM(write=lambda p: segment(passage_of(p), RELEVANT, FULL))
+    graph = create_self_rag(llm, lambda _: [document(t) for t in titles], reranker=reranker)
+    return invoke(graph, {"question": "Who?", **given}, asynchronous)
+
+
+@both
+def test_self_rag_writes_from_what_the_reranker_kept(asynchronous: bool) -> None:
+    result = ranked(Reversing(), "A", "B", "C", asynchronous=asynchronous)
+    assert [c["passage"] for c in result["candidates"]] == [2, 1]
+    assert [run["step"] for run in result["route"]][2:4] == ["retrieve", "rerank"]
+    given = ranked(Reversing(), documents=[document("X"), document("Y"), document("Z")])
+    assert [c["text"] for c in given["candidates"]] == ["Z", "Y"]
+
+
+def test_a_compressor_may_change_texts() -> None:
+    result = ranked(Reversing(changes=" Shorter."), "A", "B")
+    assert [p.page_content for p in result["passages"]] == [
+        "About A.",
+        "About B.",
+        "About B. Shorter.",
+        "About A. Shorter.",
+    ]
+    assert [c["passage"] for c in result["candidates"]] == [2, 3]
+
+
+@both
+def test_graphs_that_retrieve_once_rerank_their_passages(asynchronous: bool) -> None:
+    state = {"question": "Who?", "passages": [document(t) for t in "ABC"]}
+    update = invoke(rerank(Reversing()), state, asynchronous)
+    assert [p.id for p in update["passages"]] == ["C", "B"]
+    assert update["passages"][0].metadata["score"] == 1.0
+
+
+@both
+def test_only_beams_that_have_just_retrieved_are_reranked(asynchronous: bool) -> None:
+    state = {
+        "question": "Who?",
+        "passages": [document(t) for t in "ABC"],
+        "beams": [
+            beam(candidate("One."), retrieved=[0, 1]),
+            beam(candidate("Two."), next="none", retrieved=[0, 1]),
+        ],
+    }
+    update = invoke(rerank(Reversing()), state, asynchronous)
+    assert [b["retrieved"] for b in update["beams"]] == [[1, 0], [0, 1]]
+
+
+@both
+def test_a_failing_reranker_leaves_the_passages(asynchronous: bool) -> None:
+    result = ranked(Reversing(fails=True), "A", "B", "C", asynchronous=asynchronous)
+    assert [c["passage"] for c in result["candidates"]] == [0, 1, 2]
+    assert "the reranker raised ValueError: no reranker today" in result["notes"][0]
+    with pytest.raises(BadArgument, match="document compressor, got function"):
+        rerank(lambda documents, query: documents)  # type: ignore[arg-type]
+
+
+# rewrite_follow_up
+
+EARLIER = [HumanMessage("Who built it?"), ToolMessage("x", tool_call_id="1"), AIMessage("Ann.")]
+
+
+def rewriter(prompts: list[str], text: str = "When was Ann born?") -> Any:
+    def rewrite(messages: Any) -> AIMessage:
+        prompts.append(messages[-1].content)
+        return AIMessage(text)
+
+    return RunnableLambda(rewrite)
+
+
+@both
+def test_a_follow_up_is_rewritten_from_the_conversation(asynchronous: bool) -> None:
+    prompts: list[str] = []
+    llm = ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL))
+    queries: list[str] = []
+
+    def find(query: str) -> list[Document]:
+        queries.append(query)
+        return DOCUMENTS
+
+    graph = create_self_rag(llm, find, follow_up=rewriter(prompts), checkpointer=InMemorySaver())
+    for question in ("Who built it?", "When was she born?"):
+        asked: Any = {"messages": [("user", question)]}
+        if asynchronous:
+            result = asyncio.run(graph.ainvoke(asked, THREAD))
+        else:
+            result = graph.invoke(asked, THREAD)
+    assert queries == ["Who built it?", "When was Ann born?"], "a first turn is not rewritten"
+    assert result["question"] == "When was Ann born?"
+    assert result["original_question"] == "When was she born?"
+    (prompt,) = prompts
+    assert "user: Who built it?\nassistant: Red. [1]" in prompt
+    assert "When was she born?" in prompt
+
+
+@both
+@pytest.mark.parametrize("text", ["", " \n", "x" * 1001])
+def test_an_unusable_rewrite_answers_the_original_question(text: str, asynchronous: bool) -> None:
+    state = {"question": "And then?", "messages": [*EARLIER, HumanMessage("And then?")]}
+    node = rewrite_follow_up(rewriter([], text))
+    update = invoke(node, state, asynchronous)
+    assert "standalone_question" not in update
+    assert "answered the original question" in update["notes"][0]
+
+
+@both
+def test_a_failing_rewriter_answers_the_original_question(asynchronous: bool) -> None:
+    def fail(_: Any) -> Any:
+        raise ConnectionError("down")
+
+    state = {"question": "And then?", "messages": [*EARLIER, HumanMessage("And then?")]}
+    update = invoke(rewrite_follow_up(RunnableLambda(fail)), state, asynchronous)
+    assert update["notes"] == [
+        "rewriting the follow-up question failed: the model (RunnableLambda) raised "
+        "ConnectionError: down; answered the original question"
+    ]
+
+
+def test_a_rule_is_not_a_model() -> None:
+    with pytest.raises(BadArgument, match="follow_up"):
+        rewrite_follow_up(lambda earlier, question: question)  # type: ignore[arg-type]

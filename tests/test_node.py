@@ -1,0 +1,234 @@
+"""The base of the nodes: sync and async alike, costs, faults, retries, public API only."""
+
+import ast
+import asyncio
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.messages import AIMessage
+from langgraph.graph import StateGraph
+from langgraph.types import RetryPolicy
+
+import selfcorrect_rag
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.errors import BadInput, ModelFailed, RetrievalFailed
+from selfcorrect_rag.models.off_loop import LONG
+from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask
+from selfcorrect_rag.nodes.retrieve import retrieve
+from selfcorrect_rag.settings import SelfRAGSettings, Settings
+from selfcorrect_rag.state import SelfRAGState, costs_by_step, total
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+
+QUESTION: Any = {"question": "Who?"}
+
+
+def invoke(node: Any, state: Any, asynchronous: bool) -> Any:
+    return asyncio.run(node.ainvoke(state)) if asynchronous else node.invoke(state)
+
+
+def both(test: Callable[..., None]) -> Any:
+    return pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])(test)
+
+
+def chat(*answers: str, tokens: int | None = None) -> FakeListChatModel:
+    usage = tokens and {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
+
+    class Chat(FakeListChatModel):
+        def _generate(self, *args: Any, **kwargs: Any) -> Any:
+            result = super()._generate(*args, **kwargs)
+            result.generations[0].message = AIMessage(
+                result.generations[0].message.content, usage_metadata=usage or None
+            )
+            return result
+
+    return Chat(responses=list(answers))
+
+
+@both
+def test_one_step_serves_both_forms_and_its_calls_are_counted(asynchronous: bool) -> None:
+    model = chat("First.", "Second.", tokens=7)
+
+    async def step(state: Any, run: Run[Any]) -> Any:
+        said = [await ask(run, model, state["question"]) for _ in range(2)]
+        return {"notes": said}
+
+    update = invoke(Node("twice", step, Settings()), QUESTION, asynchronous)
+    assert update["notes"] == ["First.", "Second."]
+    (run,) = update["route"]
+    assert (run["step"], run["model_calls"], run["prompt_tokens"]) == ("twice", 2, 14)
+
+
+@both
+def test_tokens_that_a_model_does_not_report_are_none(asynchronous: bool) -> None:
+    async def step(state: Any, run: Run[Any]) -> Any:
+        return {"notes": [await ask(run, chat("Yes."), "?")]}
+
+    (run,) = invoke(Node("once", step, Settings()), QUESTION, asynchronous)["route"]
+    assert (run["model_calls"], run["prompt_tokens"]) == (1, None)
+
+
+@both
+def test_a_failed_call_is_a_fault_with_its_cost_and_the_step_may_recover(
+    asynchronous: bool,
+) -> None:
+    class Broken(FakeListChatModel):
+        def _call(self, *args: Any, **kwargs: Any) -> str:
+            raise StopIteration  # would end a coroutine as if it had returned
+
+    async def step(state: Any, run: Run[Any]) -> Any:
+        return {"notes": [await ask(run, Broken(responses=[]), "?")]}
+
+    with pytest.raises(ModelFailed, match="Broken"):
+        invoke(Node("asks", step, Settings()), QUESTION, asynchronous)
+    node = Node("asks", step, Settings(), lambda state, run, fault: {"notes": [fault.part]})
+    update = invoke(node, QUESTION, asynchronous)
+    assert update["notes"] == ["model"]
+    assert update["route"][0]["failed"] == "model"
+    assert update["route"][0]["model_calls"] == 1
+
+
+@both
+def test_what_a_model_writes_is_bounded_and_a_note_says_so(asynchronous: bool) -> None:
+    async def step(state: Any, run: Run[Any]) -> Any:
+        return {"answer": await ask(run, chat("[1]" * 200_000), "?")}
+
+    update = invoke(Node("long", step, Settings()), QUESTION, asynchronous)
+    assert len(update["answer"]) == MAX_WRITTEN
+    assert "cut to its first 100,000 characters" in update["notes"][0]
+
+
+def test_long_computations_leave_the_event_loop() -> None:
+    def step_of(characters: int) -> Any:
+        async def step(state: Any, run: Run[Any]) -> Any:
+            name = await run.compute(lambda: threading.current_thread().name, characters=characters)
+            return {"notes": [name]}
+
+        return Node("computes", step, Settings())
+
+    here = threading.current_thread().name
+    assert invoke(step_of(LONG + 1), QUESTION, True)["notes"] != [here]
+    assert invoke(step_of(LONG), QUESTION, True)["notes"] == [here]
+    assert invoke(step_of(LONG + 1), QUESTION, False)["notes"] == [here]
+
+
+def test_a_step_that_awaits_something_else_is_refused_in_a_sync_run() -> None:
+    async def step(state: Any, run: Run[Any]) -> Any:
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match=r"use run\.call"):
+        Node("sleeps", step, Settings()).invoke(QUESTION)
+
+
+def test_a_node_alone_names_what_its_state_lacks() -> None:
+    node = retrieve(lambda query: [])
+    with pytest.raises(BadInput, match="retrieve reads 'question'"):
+        node.invoke({"passages": []})
+    assert node.invoke(QUESTION)["passages"] == []
+
+
+class Flaky:
+    """A retriever that fails the first times."""
+
+    def __init__(self, failures: int) -> None:
+        self.calls, self.failures = 0, failures
+
+    def __call__(self, query: str) -> list[Document]:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise ConnectionError("no connection")
+        return [document("A")]
+
+
+def reflecting() -> ScriptedReflectionLLM:
+    return ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL, USEFUL))
+
+
+@both
+@pytest.mark.parametrize(("failures", "answers"), [(2, True), (3, False)])
+def test_a_retry_policy_repeats_a_node_before_the_fault_is_handled(
+    failures: int, answers: bool, asynchronous: bool
+) -> None:
+    flaky = Flaky(failures)
+    policy = RetryPolicy(max_attempts=3, initial_interval=0.0, jitter=False)
+    graph = create_self_rag(reflecting(), flaky, retry_policy=policy)
+    if answers:
+        assert invoke(graph, QUESTION, asynchronous)["answer"] == "Red."
+    else:
+        with pytest.raises(RetrievalFailed, match="no connection"):
+            invoke(graph, QUESTION, asynchronous)
+    assert flaky.calls == 3
+
+
+@pytest.mark.parametrize(
+    ("retry_on", "calls"), [((ValueError,), 1), (RetrievalFailed, 2), (lambda error: False, 1)]
+)
+def test_a_node_recovers_at_once_from_what_the_policy_does_not_retry(
+    retry_on: Any, calls: int
+) -> None:
+    tries: list[int] = []
+
+    def step(state: Any, run: Run[Any]) -> Any:
+        tries.append(1)
+        raise RetrievalFailed("down")
+
+    node = Node("tries", step, Settings(), lambda state, run, fault: {"notes": ["recovered"]})
+    graph = StateGraph(SelfRAGState)
+    policy = RetryPolicy(max_attempts=2, initial_interval=0.0, jitter=False, retry_on=retry_on)
+    add_node(graph, node, retry_policy=policy)
+    graph.set_entry_point("tries")
+    assert graph.compile().invoke({"question": "?"})["notes"] == ["recovered"]
+    assert len(tries) == calls
+
+
+def test_usage_is_the_sum_of_the_route() -> None:
+    result = create_self_rag(reflecting(), lambda _: [document("A"), document("B")]).invoke(
+        QUESTION
+    )
+    assert result["usage"] == total(result["route"])
+    assert result["usage"]["model_calls"] == 2
+    assert (result["usage"]["prompts"], result["usage"]["retrievals"]) == (3, 1)
+    steps = costs_by_step(result["route"])
+    assert next(iter(steps)) == "read_question"
+    assert steps["generate_and_critique"]["generated_tokens"] == 20
+
+
+def test_nodes_work_in_a_graph_of_the_users() -> None:
+    """With a schema and settings of its own, and without read_question."""
+    graph = StateGraph(SelfRAGState, context_schema=SelfRAGSettings)
+    add_node(graph, retrieve(lambda query: [document(t) for t in "ABC"]))
+    graph.set_entry_point("retrieve")
+    compiled: Any = graph.compile()
+    assert len(compiled.invoke(QUESTION)["passages"]) == 3
+    assert len(compiled.invoke(QUESTION, context={"passages": 2})["passages"]) == 2
+
+
+PRIVATE = re.compile(r"(?:^|\.)_[a-z]")
+
+
+def test_no_private_name_of_another_package_is_used() -> None:
+    """Neither imported, nor set as ``__class__``; langgraph.pregel has no public names."""
+    root = Path(selfcorrect_rag.__file__).parent
+    found = []
+    for path in root.rglob("*.py"):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)):
+            names: list[str] = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                names = ["x.__class__"] if node.attr == "__class__" else []
+            found += [
+                f"{path.relative_to(root)}: {name}"
+                for name in names
+                if not name.startswith("selfcorrect_rag")
+                and (PRIVATE.search(name) or name.endswith("__class__") or ".pregel" in name)
+            ]
+    assert found == []
