@@ -72,6 +72,7 @@ def test_a_dead_engine_is_named_and_closing_it_frees_the_processes(checkpoint: P
     with VLLMReflectionLLM(model=str(checkpoint)) as llm:
         mine = [p for p in psutil.Process().children() if p.pid not in before]
         core = next(p for p in mine if p.children())  # it has a worker of its own
+        llm.invoke(PROMPTS[0], max_tokens=2)
         os.kill(core.pid, signal.SIGKILL)
         with pytest.raises(EngineFailed, match="has died"):
             keep_asking(llm)

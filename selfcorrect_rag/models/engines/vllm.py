@@ -171,6 +171,8 @@ class VLLMEngine(Engine):
         assert self._llm is not None  # closing ends this loop
         name = f"selfcorrect-{next(self._numbers)}"
         try:
+            if self._llm.errored:  # a call would wait forever
+                raise EngineDeadError
             async for output in self._llm.generate(tokens_input(list(prompt)), params, name):
                 yield output
         except EngineDeadError as error:
