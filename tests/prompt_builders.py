@@ -5,22 +5,20 @@ from typing import Any, get_args
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.agents.grounding import _evidence
 from selfcorrect_rag.agents.tool import readable
-from selfcorrect_rag.evaluation.judges import alignment
 from selfcorrect_rag.models.critic import critic_input
 from selfcorrect_rag.prompts.chat import (
     answer_prompt,
-    critique_state,
     joint_critique_prompt,
     passages_critique_prompt,
 )
+from selfcorrect_rag.prompts.closed_set import option_prompt
 from selfcorrect_rag.prompts.crag import knowledge_prompt, rewrite_prompt
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE
 from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.decisions import sufficiency_prompt
 from selfcorrect_rag.prompts.evaluator import (
     PromptKind,
-    documents_state,
     prompt_for_one,
     prompt_for_several,
 )
@@ -37,14 +35,9 @@ def _instance(text: str, document: Document) -> Instance:
     return Instance(text, text, text, text, text, evidence)
 
 
-def _texts(state: Mapping[str, Any]) -> str:
-    """The texts of a decision model's state."""
-    return "\n".join(t if isinstance(t, str) else _texts(t) for t in state.values())
-
-
 def _cited(text: str, document: Document) -> dict[str, Any]:
     citation = {"number": 1, "title": document.metadata["title"], "source": text, "text": text}
-    return {"answer": text, "citations": [citation], "notes": [text], "candidates": []}
+    return {"cited_answer": text, "citations": [citation], "notes": [text]}
 
 
 def _inference(mode: Mode) -> Builder:
@@ -83,23 +76,18 @@ BUILDERS: Mapping[str, Builder] = {
         for kind in get_args(PromptKind)
         for number in ("one", "several")
     },
-    "decision": lambda text, document: _texts(critique_state([_instance(text, document)])),
-    "decisions": lambda text, document: _texts(critique_state([_instance(text, document)] * 2)),
-    "decision on documents": lambda text, document: _texts(
-        documents_state(text, [text, document.page_content])
-    ),
-    "judge": lambda text, document: alignment(text, [text, text], text, [document]).prompt,
+    "sufficiency": lambda text, document: sufficiency_prompt(text, [document]),
+    "option": lambda text, document: option_prompt(text, text, [text, document.page_content]),
     **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),
     "own knowledge": lambda text, document: rationale_prompt(text, [], [text], text),
     "training": lambda text, document: training_prompt(text, [document]),
     "agent's tool": lambda text, document: readable(_cited(text, document)),
-    "agent's turn": lambda text, document: _evidence(_cited(text, document)),
 }
 
 
 def built(builder: str, text: str, title: str = "A title", passage: str | None = None) -> str:
-    """What stands in the messages of a prompt."""
+    """The text of a prompt's messages."""
     document = Document(text if passage is None else passage, metadata={"title": title})
     made = BUILDERS[builder](text, document)
     return made if isinstance(made, str) else "\n".join(str(m.content) for m in made)

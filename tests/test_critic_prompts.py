@@ -35,40 +35,6 @@ def test_the_papers_tables(name: str) -> None:
     assert asked.startswith("Instruction: Who wrote Emma?\n")
 
 
-def test_a_prompt_line_by_line() -> None:
-    assert ISREL.prompt(Instance("Who?", evidence="He did.")).endswith(
-        "otherwise, generate [Irrelevant].\n"
-        "\n"
-        "##\n"
-        "Instruction: Given four answer options, A, B, C, and D, choose the best answer.\n"
-        "Input: Earth's rotating causes\n"
-        "  A: the cycling of AM and PM\n"
-        "  B: the creation of volcanic eruptions\n"
-        "  C: the cycling of the tides\n"
-        "  D: the creation of gravity\n"
-        "Evidence: Rotation causes the day-night cycle which also creates a corresponding cycle of "
-        "temperature and humidity creates a corresponding cycle of temperature and humidity. Sea "
-        "level rises and falls twice a day as the earth rotates.\n"
-        "Rating: [Relevant]\n"
-        "Explanation: The evidence explicitly mentions that the rotation causes a day-night cycle, "
-        "as described in the answer option A.\n"
-        "\n"
-        "##\n"
-        "Instruction: age to run for US House of Representatives\n"
-        "Evidence: The Constitution sets three qualifications for service in the U.S. Senate: age "
-        "(at least thirty years of age); U.S. citizenship (at least nine years); and residency in "
-        "the state a senator represents at the time of election.\n"
-        "Rating: [Irrelevant]\n"
-        "Explanation: The evidence only discusses the ages to run for the US Senate, not for the "
-        "House of Representatives.\n"
-        "\n"
-        "##\n"
-        "Instruction: Who?\n"
-        "Evidence: He did.\n"
-        "Rating:"
-    )
-
-
 ASKED = {
     "retrieval": "Instruction: Who wrote Emma?\nNeed retrieval?",
     "multi_retrieval": (
@@ -115,7 +81,7 @@ def test_what_lacks_a_field_is_not_asked_about() -> None:
     assert RETRIEVE.lacks(bare) == []
     assert RETRIEVE_MORE.lacks(bare) == ["evidence", "segment"]
     assert ISUSE.lacks(bare) == ["output"]
-    with pytest.raises(ValueError, match="ISSUP is judged by segment, evidence, which is absent"):
+    with pytest.raises(ValueError, match="ISSUP needs the fields segment, evidence"):
         ISSUP.prompt(bare)
     with pytest.raises(ValueError, match="instruction"):
         RETRIEVE.prompt(Instance(" "))
@@ -155,8 +121,6 @@ def test_labels_and_tokens() -> None:
     for aspect in CRITIQUE_PROMPTS.values():
         for label, token in aspect.tokens_by_label.items():
             assert aspect.read(f"{label}\nExplanation: So.") == CritiqueAnswer(label, token, "So.")
-        for demonstration in aspect.demonstrations:
-            assert demonstration.label in aspect.tokens_by_label
 
 
 # Answers

@@ -4,14 +4,18 @@ import asyncio
 import gc
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sentencepiece import SentencePieceTrainer
 from transformers import (
     PreTrainedTokenizerBase,
@@ -19,12 +23,15 @@ from transformers import (
     T5ForSequenceClassification,
 )
 
-from selfcorrect_rag.errors import EvaluatorFailed, ModelNotFound, NotAnEvaluator
+from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator
 from selfcorrect_rag.models import T5Evaluator
+from selfcorrect_rag.models.t5_evaluator import PairTokenizer, batches
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 from tests.tiny_evaluators import (
     PASSAGES,
     QUESTION,
+    bert,
+    bert_tokenizer,
     clamped,
     make,
     plain_score,
@@ -61,8 +68,6 @@ def test_scores_are_those_of_each_pair_alone(evaluator: T5Evaluator) -> None:
     scores = evaluator.score(QUESTION, PASSAGES)
     assert scores == pytest.approx([clamped(score) for score in plain], abs=1e-5)
     assert len({round(score, 4) for score in scores}) == len(scores), "they must differ"
-    padded = [plain_score(QUESTION, p, padding="max_length") for p in PASSAGES]
-    assert padded == pytest.approx(plain, abs=1e-5), "padding to 512 is nothing but slow"
 
 
 def test_scores_beyond_the_scale_are_clamped() -> None:
@@ -147,6 +152,7 @@ def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
         T5Evaluator.from_pretrained(save(tmp_path, base, t5_tokenizer()))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_with_sentencepieces_file_alone_loads(tmp_path: Path) -> None:
     """As CRAG's authors save theirs: ``spiece.model`` and no ``tokenizer.json``."""
     SentencePieceTrainer.train(
@@ -166,12 +172,6 @@ def test_a_checkpoint_with_sentencepieces_file_alone_loads(tmp_path: Path) -> No
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     scores = T5Evaluator.from_pretrained(tmp_path, device="cpu").score(QUESTION, PASSAGES)
     assert len(set(scores)) > 1
-
-
-def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="nowhere is no folder here") as raised:
-        T5Evaluator.from_pretrained(tmp_path / "nowhere")
-    assert "\n" not in str(raised.value)
 
 
 # Many at once
@@ -210,7 +210,7 @@ def test_64_callers_share_forward_passes_and_do_not_mix() -> None:
     assert busy.wait(20), "the first call must not wait for company"
     for thread in [*threads[1:], *loops]:
         thread.start()
-    wait_until(lambda: len(evaluator._batcher._waiting) == 63)
+    wait_until(lambda: len(evaluator._waiting) == 63)
     go.set()
     for thread in [*threads, *loops]:
         thread.join()
@@ -233,18 +233,39 @@ async def test_one_calls_bad_pair_fails_only_that_call() -> None:
         *(evaluator.ascore("who?", p) for p in passages), return_exceptions=True
     )
     assert isinstance(bad, EvaluatorFailed)
-    assert "tiny gave a score that is no number" in str(bad)
+    assert "tiny gave a score that is not a number" in str(bad)
     assert first == pytest.approx(expected, abs=1e-5)
     assert last == pytest.approx(expected, abs=1e-5)
 
 
-async def test_an_event_loop_is_never_blocked(evaluator: T5Evaluator) -> None:
-    work = asyncio.ensure_future(evaluator.ascore(QUESTION, ["novel is " * 300] * 40))
-    turns = 0
-    while not work.done():
-        await asyncio.sleep(0.001)
-        turns += 1
-    assert turns > 10
+async def test_a_call_cancelled_while_it_waits_is_not_computed() -> None:
+    evaluator = make(merged_pairs=1)
+    busy, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        busy.set()
+        assert go.wait(20)
+
+    sizes = count_passes(evaluator, hold)
+    calls = [asyncio.ensure_future(evaluator.ascore(QUESTION, ["a novel"])) for _ in range(3)]
+    await asyncio.to_thread(busy.wait, 20)
+    calls[1].cancel()
+    await asyncio.sleep(0)
+    go.set()
+    first, cancelled, last = await asyncio.gather(*calls, return_exceptions=True)
+    assert first == last
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert len(sizes) == 2
+
+
+@pytest.mark.slow
+def test_a_forked_process_scores_too(evaluator: T5Evaluator) -> None:
+    expected = evaluator.score(QUESTION, ["a"])
+    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork either
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if evaluator.score(QUESTION, ["a"]) == pytest.approx(expected) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def test_the_worker_ends_with_its_evaluator() -> None:
@@ -260,3 +281,79 @@ def test_the_worker_ends_with_its_evaluator() -> None:
     gc.collect()
     mine.join(20)
     assert not mine.is_alive()
+
+
+# Pairs of question and passage
+
+
+def ids(question: str, passage: str, **options: Any) -> list[int]:
+    pairs = PairTokenizer(t5_tokenizer(), **{"separator": None, "max_tokens": 64} | options)
+    (encoded,) = pairs.encode([(question, passage)])
+    assert len({len(values) for values in encoded.values()}) == 1
+    return encoded["input_ids"]
+
+
+def test_the_text_is_the_official_one_and_a_long_one_is_cut() -> None:
+    tokenizer = t5_tokenizer()
+    assert ids("who?", "a\nnovel \n\n is") == tokenizer("who? [SEP] a novel is")["input_ids"]
+    assert ids("who?", "a", separator=" : ") == tokenizer("who? : a")["input_ids"]
+    cut = ids("who?", "novel is " * 400)
+    assert (len(cut), cut[-1]) == (64, tokenizer.eos_token_id)
+    both = ids("who " * 500, "novel is " * 500)
+    assert len(both) == 64
+    assert tokenizer.decode(both).count("novel") >= 10, "half is left to the passage"
+    with pytest.raises(ValueError, match="max_tokens must be at least 8, got 7"):
+        ids("who?", "a", max_tokens=7)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["</s>", "<pad>", "a</s>b </s></s>", "<extra_id_0>", "<unk>", "\uff1c/s\uff1e"]
+)
+def test_text_never_becomes_a_special_token(evaluator: T5Evaluator, hostile: str) -> None:
+    """An end token in a passage would make T5 read its score elsewhere, or fail the batch."""
+    tokenizer = t5_tokenizer()
+    special = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    for found in (ids("who? " + hostile, "a"), ids("who?", hostile + " a")):
+        assert [i for i in found if i in special] == [tokenizer.eos_token_id]
+    scores = evaluator.score(QUESTION, [hostile + " a", *PASSAGES])
+    assert scores[1:] == pytest.approx(evaluator.score(QUESTION, PASSAGES), abs=1e-5)
+
+
+def test_another_classifier_gets_pairs_in_its_own_format() -> None:
+    tokenizer = bert_tokenizer()
+    passages = ["a novel", "emma is a novel", "is [SEP] [CLS] emma", "novel " * 60]
+    plain = []
+    for passage in passages:
+        text = passage.replace("[SEP] [CLS] ", "")
+        inputs = tokenizer("who is emma", text, truncation=True, max_length=32, return_tensors="pt")
+        with torch.inference_mode():
+            plain.append(clamped(float(bert()(**inputs).logits.item())))
+    evaluator = T5Evaluator.from_model(bert(), tokenizer)
+    assert evaluator.score("who is emma", passages) == pytest.approx(plain, abs=1e-5)
+
+
+def test_batches_are_of_like_length_and_bounded() -> None:
+    lengths = [5, 90, 7, 100, 6, 300]
+    assert batches(lengths, 200, 0) == [[0], [4], [2], [1], [3], [5]]
+    assert batches(lengths, 200, 20) == [[0, 4, 2], [1, 3], [5]]
+    assert batches(lengths, 2000, 10_000) == [[0, 4, 2, 1, 3, 5]]
+    assert batches([], 200, 20) == []
+
+
+@given(st.lists(st.integers(1, 60), max_size=6), st.integers(1, 200), st.integers(0, 100))
+def test_no_other_batches_are_cheaper(lengths: list[int], most: int, each: int) -> None:
+    def cost(split: list[list[int]]) -> int:
+        return sum(each + len(batch) * max(lengths[i] for i in batch) for batch in split)
+
+    def fits(split: list[list[int]]) -> bool:
+        return all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= most for b in split)
+
+    made = batches(lengths, most, each)
+    assert sorted(i for batch in made for i in batch) == list(range(len(lengths)))
+    assert fits(made)
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    for borders in product([False, True], repeat=max(len(lengths) - 1, 0)):
+        split = [order[:1]] if order else []
+        for i, border in zip(order[1:], borders, strict=True):
+            split = [*split, [i]] if border else [*split[:-1], [*split[-1], i]]
+        assert not fits(split) or cost(made) <= cost(split)

@@ -95,7 +95,7 @@ class CritiquePrompt:
             ValueError: the instance lacks a required field.
         """
         if lacking := self.lacks(instance):
-            raise ValueError(f"a {self.group} critique needs {', '.join(lacking)}")
+            raise ValueError(f"{self.group} needs the fields {', '.join(lacking)}")
         case = fields_text(instance, self.fields)
         return f"{self.prefix}{SEPARATOR}{case}\n{self.label_heading}"
 

@@ -1,0 +1,184 @@
+"""Models by name, and the fingerprints that tell models apart where results are cached."""
+
+import sys
+import types
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda
+
+from selfcorrect_rag.errors import BadArgument, MissingExtra
+from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, T5Evaluator
+from selfcorrect_rag.models.from_name import (
+    NoLanguageModel,
+    as_embeddings,
+    as_evaluator,
+    as_language_model,
+    as_reflection_llm,
+    find_language_model,
+)
+from selfcorrect_rag.models.identity import identity
+from tests.providers import saying
+from tests.scripted import ScriptedReflectionLLM, segment
+from tests.tiny_evaluators import make, t5, t5_tokenizer
+
+OWN = """
+from langchain_core.language_models.fake import FakeListLLM
+
+llm = FakeListLLM(responses=["yes"])
+patient = llm.with_retry()
+number = 3
+
+
+def make():
+    return FakeListLLM(responses=["made"])
+"""
+
+
+@pytest.fixture
+def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own models, and a stand-in for langchain's providers."""
+    (tmp_path / "own_models.py").write_text(OWN)
+    (tmp_path / "broken_models.py").write_text("import nothing_of_the_kind\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_models", raising=False)
+
+    def init_chat_model(name: str, **options: Any) -> FakeListChatModel:
+        if name != "acme:talker-1":
+            raise ValueError(f"Unable to infer\nprovider of {name}")
+        return FakeListChatModel(responses=[str(options)])
+
+    chat_models = types.ModuleType("langchain.chat_models")
+    chat_models.init_chat_model = init_chat_model  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "langchain.chat_models", chat_models)
+
+
+@pytest.mark.usefixtures("_own")
+def test_a_model_by_name() -> None:
+    for name, said in (("llm", "yes"), ("patient", "yes"), ("make", "made")):
+        assert find_language_model(f"own_models:{name}").invoke("?") == said
+    found = find_language_model("acme:talker-1", temperature=0.0)
+    assert found.invoke("?").content == "{'temperature': 0.0}"
+
+
+@pytest.mark.usefixtures("_own")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        *((n, "neither an importable") for n in ("acme:none", "own_models:absent", "nothing", "")),
+        ("own_models:number", "own_models:number is a int, not a LangChain model"),
+        ("broken_models:llm", "nothing_of_the_kind"),
+    ],
+)
+def test_a_name_that_leads_nowhere(name: str, message: str) -> None:
+    with pytest.raises(NoLanguageModel, match=message) as error:
+        find_language_model(name)
+    assert "\n" not in str(error.value)
+
+
+def test_without_langchain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("langchain", "langchain.chat_models"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(MissingExtra, match=r"not an importable .* pip install .*\[chat\]"):
+        find_language_model("acme:talker-1")
+
+
+def test_arguments_of_factories() -> None:
+    chat, reflecting = saying("yes"), ScriptedReflectionLLM(write=lambda text: segment("yes"))
+    assert as_language_model(chat, "llm") is chat
+    assert as_reflection_llm(reflecting) is reflecting
+    assert isinstance(as_reflection_llm(chat.with_retry()), PromptedReflectionLLM)
+    assert isinstance(as_evaluator(chat), ChatEvaluator)
+    assert as_embeddings(None) is None
+    prompt = ChatPromptTemplate.from_messages([("human", "{q}")])
+    for call, message in (
+        (lambda: as_language_model(prompt, "rewriter"), "rewriter must be a LangChain chat model"),
+        (lambda: as_reflection_llm(None), "llm must be a ReflectionLLM, .* got None"),
+        (lambda: as_reflection_llm(reflecting.with_retry()), "would lose its reflection tokens"),
+        (lambda: as_evaluator(reflecting), "evaluator must be a RetrievalEvaluator"),
+        (lambda: as_evaluator(3), "got a int"),
+        (lambda: as_embeddings(chat), "embeddings must be LangChain Embeddings"),
+    ):
+        with pytest.raises(BadArgument, match=message):
+            call()
+
+
+# Fingerprints
+
+
+def chat(text: str = "yes") -> FakeListChatModel:
+    return FakeListChatModel(responses=[text])
+
+
+def evaluator(change: float = 0.0, **options: Any) -> T5Evaluator:
+    model = t5()
+    with torch.no_grad():
+        model.classification_head.out_proj.weight += change
+    return T5Evaluator.from_model(model, t5_tokenizer(), **options)
+
+
+def ask(messages: Any) -> str:
+    return "yes"
+
+
+KNOWN: Mapping[str, Callable[[], Any]] = {
+    "chat": chat,
+    "another chat": lambda: chat("no"),
+    "LLM": lambda: FakeListLLM(responses=["yes"]),
+    "bound": lambda: chat().bind(stop=["a"]),
+    "bound otherwise": lambda: chat().bind(stop=["b"]),
+    "bound twice": lambda: chat().bind(stop=["a"]).bind(logprobs=True),
+    "retries": lambda: chat().with_retry(),
+    "fallbacks": lambda: chat().with_fallbacks([chat("no")]),
+    "fallbacks turned": lambda: chat("no").with_fallbacks([chat()]),
+    "chain": lambda: ChatPromptTemplate.from_messages([("human", "{q}")]) | chat(),
+    "another chain": lambda: ChatPromptTemplate.from_messages([("human", "Q: {q}")]) | chat(),
+    "function": lambda: RunnableLambda(ask),
+    "prompted": lambda: PromptedReflectionLLM(chat()),
+    "prompted otherwise": lambda: PromptedReflectionLLM(chat(), candidates=3),
+    "prompted with another": lambda: PromptedReflectionLLM(chat("no")),
+    "prompted with a critic": lambda: PromptedReflectionLLM(chat(), critic=chat("no")),
+    "evaluator": evaluator,
+    "evaluator of other weights": lambda: evaluator(0.01),
+    "evaluator with another separator": lambda: evaluator(separator=" // "),
+    "evaluator cut short": lambda: evaluator(max_tokens=64),
+    "chat evaluator": lambda: ChatEvaluator(chat()),
+    "another chat evaluator": lambda: ChatEvaluator(chat("no")),
+    "chat evaluator with another prompt": lambda: ChatEvaluator(chat(), prompt="direct"),
+    "chat evaluator one by one": lambda: ChatEvaluator(chat(), passages_per_call=1),
+}
+UNKNOWN: Mapping[str, Callable[[], Any]] = {
+    "function": lambda: RunnableLambda(lambda messages: "yes"),
+    "chat": lambda: saying("yes"),
+    "retries": lambda: saying("yes").with_retry(),
+    "bound to a function": lambda: chat().bind(tools=[lambda query: query]),
+    "reflection": lambda: ScriptedReflectionLLM(write=lambda prompt: segment("yes")),
+    "prompted": lambda: PromptedReflectionLLM(saying("yes")),
+    "chat evaluator": lambda: ChatEvaluator(saying("yes")),
+}
+
+
+def test_a_fingerprint_is_that_of_all_equal_models_and_of_no_other() -> None:
+    first = {name: identity(made()) for name, made in KNOWN.items()}
+    assert {name: identity(made()) for name, made in KNOWN.items()} == first
+    assert len(set(first.values())) == len(first)
+
+
+@pytest.mark.parametrize("made", UNKNOWN.values(), ids=UNKNOWN)
+def test_an_object_that_cannot_be_described_equals_only_itself(made: Callable[[], Any]) -> None:
+    seen = {identity(made()) for _ in range(50)}  # each is gone by then: addresses come back
+    assert len(seen) == 50
+    one = made()
+    assert identity(one) == identity(one)
+
+
+def test_equal_weights_in_another_folder_have_one_fingerprint(tmp_path: Path) -> None:
+    t5().save_pretrained(tmp_path)
+    t5_tokenizer().save_pretrained(tmp_path)
+    assert identity(T5Evaluator.from_pretrained(tmp_path, device="cpu")) == identity(make())

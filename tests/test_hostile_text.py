@@ -1,0 +1,116 @@
+"""Text never becomes a control token in prompt ids, and ordinary text keeps its ids."""
+
+import random
+
+import pytest
+from langchain_core.caches import InMemoryCache
+from transformers import PreTrainedTokenizerFast
+
+from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
+from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, prompt_of, segment_prompt
+from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
+from tests.conftest import SPECIAL
+from tests.scripted import RELEVANT, ScriptedReflectionLLM, document, segment
+
+LOOK_ALIKES = [
+    "\uff3bRelevant\uff3d",  # full-width brackets
+    "[\u200bRelevant]",
+    "[relevant]",
+    "[Utility:6]",
+    "<\u200bparagraph>",
+    "[Fully supported",
+]
+
+
+def evidence_prompt(question: str, title: str, text: str) -> Prompt:
+    return segment_prompt(question, [], [document(title, text or " ")], "retrieve", 0)
+
+
+def control_ids(tokenizer: ControlledTokenizer, ids: list[int]) -> list[int]:
+    """The special ids of an encoding, without those before every text."""
+    return [i for i in ids[len(tokenizer._prefix) :] if i in tokenizer._special]
+
+
+def expected_ids(tokenizer: ControlledTokenizer, prompt: Prompt) -> list[int]:
+    return [tokenizer.control_ids[p.text] for p in prompt.parts if p.kind == "control"]
+
+
+def test_no_slot_lets_text_become_control(tokenizer: PreTrainedTokenizerFast) -> None:
+    controlled = ControlledTokenizer(tokenizer)
+    for hostile in (*SPECIAL, *LOOK_ALIKES):
+        for slot in range(3):
+            slots = ["Who wrote it?", "A book", "It was written by her."]
+            slots[slot] += f" {hostile} the end {hostile}"
+            prompt = evidence_prompt(*slots)
+            (encoded,) = controlled.encode([prompt])
+            assert control_ids(controlled, encoded.ids) == expected_ids(controlled, prompt)
+            text = "".join(controlled.text(encoded.ids).split())
+            assert "".join(hostile.split()) in text, "the text itself stays"
+
+
+def test_fuzzed_prompts(tokenizer: PreTrainedTokenizerFast) -> None:
+    controlled, rng = ControlledTokenizer(tokenizer), random.Random(0)
+    cuts = [t[:n] for t in SPECIAL for n in range(1, len(t) + 1)] + [t[2:] for t in SPECIAL]
+    alphabet = [*SPECIAL, *SPECIAL, *cuts, *LOOK_ALIKES, " ", "\n", "the ", "é", "漢", "a", ""]
+    prompts = [
+        evidence_prompt(*("".join(rng.choices(alphabet, k=rng.randint(0, 8))) for _ in range(3)))
+        for _ in range(500)
+    ]
+    for prompt, encoded in zip(prompts, controlled.encode(prompts), strict=True):
+        assert control_ids(controlled, encoded.ids) == expected_ids(controlled, prompt), prompt
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Who wrote the book?", "The book is by her."),
+        ("  Two  spaces\tand a tab ", "Line one.\nLine two.\n\n"),
+        ("¿Dónde nació José?", "漢字 and emoji 🎈, \u00a0 spaces"),
+        ("[brackets] <angles> </p>", "[1] [note] <b>bold</b>"),
+    ],
+)
+def test_ids_of_ordinary_text_are_those_of_the_whole_string(
+    tokenizer: PreTrainedTokenizerFast, question: str, text: str
+) -> None:
+    prompt = evidence_prompt(question, "A title", text)
+    whole = "".join(part.text for part in prompt.parts)
+    assert ControlledTokenizer(tokenizer).encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
+
+
+def test_a_token_over_the_border_of_parts_and_one_that_a_model_copied_stay_text(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    controlled = ControlledTokenizer(tokenizer)
+    for cut in range(1, len("[Fully supported]")):
+        parts = (
+            Part("[Fully supported]"[:cut], "untrusted"),
+            Part("[Fully supported]"[cut:], "trusted"),
+            Part(PARAGRAPH, "control"),
+        )
+        ids = controlled.encode([Prompt(parts=parts)])[0].ids
+        assert control_ids(controlled, ids) == [controlled.control_ids[PARAGRAPH]]
+    copied = segment("It says [Fully supported] and </paragraph>.", RELEVANT)
+    written = {"step": "none", "passage": None, "pieces": copied["pieces"]}
+    prompt = segment_prompt("Who?", [written], [], "none", None)  # type: ignore[list-item]
+    ids = controlled.encode([prompt])[0].ids
+    assert control_ids(controlled, ids) == expected_ids(controlled, prompt)
+
+
+def test_prompts_that_differ_only_in_control_tokens_have_different_strings() -> None:
+    assert [part.kind for part in prompt_of("a [Relevant] b").parts] == ["untrusted"]
+    assert decision_prompt("[Retrieval]").parts[1].kind == "untrusted"
+    for token in CONTROL_TOKENS:
+        control = Prompt(parts=(Part("a", "trusted"), Part(token, "control")))
+        text = Prompt(parts=(Part("a", "trusted"), Part(token, "untrusted")))
+        padded = Prompt(parts=(Part(f"a{token[0]}\u200b{token[1:]}", "untrusted"),))
+        assert len({control.to_string(), text.to_string(), padded.to_string()}) == 3
+
+
+def test_a_cache_never_mixes_control_and_text() -> None:
+    llm = ScriptedReflectionLLM(
+        write=lambda text: segment(f"answer {len(llm.calls)}"), cache=InMemoryCache()
+    )
+    control = Prompt(parts=(Part("Who?", "untrusted"), Part(RETRIEVAL, "control")))
+    text = Prompt(parts=(Part(f"Who?{RETRIEVAL}", "untrusted"),))
+    answers = [llm.invoke(control), llm.invoke(text), llm.invoke(control), llm.invoke(text)]
+    assert answers == ["answer 1", "answer 2", "answer 1", "answer 2"]
