@@ -72,7 +72,7 @@ def test_a_model_by_name() -> None:
     ("name", "message"),
     [
         *((n, "neither an importable") for n in ("acme:none", "own_models:absent", "nothing", "")),
-        ("own_models:number", "own_models:number is a int, not a LangChain model"),
+        ("own_models:number", "own_models:number must be a LangChain model, got int"),
         ("broken_models:llm", "nothing_of_the_kind"),
     ],
 )
@@ -102,7 +102,7 @@ def test_arguments_of_factories() -> None:
         (lambda: as_reflection_llm(None), "llm must be a ReflectionLLM, .* got None"),
         (lambda: as_reflection_llm(reflecting.with_retry()), "would lose its reflection tokens"),
         (lambda: as_evaluator(reflecting), "evaluator must be a RetrievalEvaluator"),
-        (lambda: as_evaluator(3), "got a int"),
+        (lambda: as_evaluator(3), "got int"),
         (lambda: as_embeddings(chat), "embeddings must be LangChain Embeddings"),
     ):
         with pytest.raises(BadArgument, match=message):

@@ -76,7 +76,7 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
                 f"{safe_message(error)}"
             ) from error
     if not isinstance(made, Runnable):
-        raise NoLanguageModel(f"{name} is a {type(made).__name__}, not a LangChain model")
+        raise NoLanguageModel(f"{name} must be a LangChain model, got {type(made).__name__}")
     return made
 
 
@@ -165,4 +165,4 @@ def as_embeddings(given: object) -> Embeddings | None:
 
 
 def _kind(given: object) -> str:
-    return "None" if given is None else f"a {type(given).__name__}"
+    return "None" if given is None else type(given).__name__
