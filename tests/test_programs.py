@@ -45,6 +45,8 @@ def chat(body: dict[str, Any]) -> tuple[int, Any]:
         numbers = range(1, asked.count("<document number") + 1)
         verdict = "yes" if "Monroeville" in asked else "no"
         said = "\n".join(f"{number}: {verdict}" for number in numbers) or verdict
+        if schema := body.get("response_format", {}).get("json_schema", {}).get("schema"):
+            said = json.dumps(dict.fromkeys(schema["required"], verdict))
     elif "keywords" in prompt:
         said = "Harper Lee, born"
     else:
