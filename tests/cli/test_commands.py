@@ -237,3 +237,48 @@ print(sorted({HEAVY} & set(sys.modules)))
 def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     assert "Usage: selfcorrect-rag " + name in capsys.readouterr().out
+
+
+def test_batch_answers_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    questions = tmp_path / "questions.jsonl"
+    rows = [json.dumps({"question": question, "id": question[:4]}) for question in (PORT, RENT)]
+    questions.write_text("\n".join(rows), encoding="utf-8")
+    given = ["batch", str(questions), "--out", str(tmp_path / "out"), "--keep", "id"]
+    assert main(given) == 0
+    assert "2 rows" in capsys.readouterr().out
+    assert main(given) == 0
+    assert "0 of them new" in capsys.readouterr().out
+    lines = (tmp_path / "out" / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert ["8443" in line for line in lines] == [True, False]
+
+
+def test_eval_compares_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(json.dumps({"question": PORT, "answers": ["8443"]}), encoding="utf-8")
+    given = ["eval", str(questions), "--out", str(tmp_path / "run")]
+    assert main([*given, "--method", "rag", "--method", "self_rag"]) == 0
+    shown = capsys.readouterr().out
+    assert "self_rag: " in shown
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_calibrate_chooses_thresholds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = "The staging server runs on port 8443."
+    row = {"question": PORT, "positives": [good], "negatives": ["Tom waters the plants."]}
+    data = tmp_path / "graded.jsonl"
+    data.write_text(json.dumps(row), encoding="utf-8")
+    assert main(["calibrate", str(data), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["thresholds"]["lower"] <= found["thresholds"]["upper"]
+    assert found["action_accuracy"] == 1.0
+
+
+def test_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    from selfcorrect_rag.cli.train import NAMES
+    from selfcorrect_rag.training import ENTRYPOINTS
+
+    assert set(NAMES) == set(ENTRYPOINTS)
+    assert main(["train", "evaluator"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("CRAG") < shown.index("data")
+    assert "no setting" in error_of(capsys, "train", "evaluator", "--set", "datta=x")
