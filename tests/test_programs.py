@@ -135,5 +135,5 @@ def test_a_hundred_questions(
 
 
 def test_an_index_given_as_a_retriever_is_told_apart() -> None:
-    with pytest.raises(BadArgument, match=r"its \.as_retriever\(\), got Index"):
+    with pytest.raises(BadArgument, match=r"got Index: give its \.as_retriever\(\)"):
         create_crag(RuleChatModel(), demo_index(), RuleChatModel())  # type: ignore[arg-type]

@@ -128,9 +128,11 @@ class AnyRetriever(Runnable[str, list[Document]]):
             retriever = vars(retriever).get("func", twin)
         is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, _NO_RETRIEVERS)
         if not is_runnable and not takes_one(retriever):
-            kinds = "a LangChain retriever or vector store, or a function from a query to documents"
-            given = "its .as_retriever()" if hasattr(retriever, "as_retriever") else kinds
-            raise BadArgument(f"retriever must be {given}, got {type(retriever).__name__}")
+            hint = ": give its .as_retriever()" if hasattr(retriever, "as_retriever") else ""
+            raise BadArgument(
+                "retriever must be a LangChain retriever or vector store, or a function from a "
+                f"query to documents, got {type(retriever).__name__}{hint}"
+            )
         self._source, self._fault, self._filters = source, fault, filters
         self._read = read or (lambda found: found)
         self._inner: Runnable[str, Any] = retriever
