@@ -29,7 +29,7 @@ RESERVED = ("source", "sources", "chunk", "page", "heading", "title", "score", "
 MAX_MEMORY = 4 * 2**30
 KREUZBERG = (
     ".csv .doc .docm .docx .dotx .eml .epub .fb2 .ipynb .msg .odp .ods .odt .org .ppsx .ppt .pptm"
-    " .pptx .rst .rtf .tex .tsv .typ .xls"
+    " .pptx .rst .rtf .tsv .xls"
 )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from selfcorrect_rag.search.sections import File, NotRead, Outline, Section
 
 MAX_COLUMNS = 1_000
-_TITLED = (".epub", ".fb2", ".ipynb", ".org", ".rst", ".tex", ".typ")
+_TITLED = (".epub", ".fb2", ".ipynb", ".org", ".rst")
 """Kinds whose first heading is their title; office files often have a wrong one."""
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
@@ -205,7 +205,8 @@ def _cell(cell: Any) -> str:
 def _sheet(rows: list[list[str]], metadata: dict[str, Any]) -> Iterator[Section]:
     """Yield a table with its headings in each row: ``Name: Ada; Room: B12``.
 
-    Rows of one cell above the headings, such as a sheet's title, are text.
+    Rows of one cell above the headings, such as a sheet's title, are text. A first row with numbers,
+    which may be years, is repeated on each passage instead.
     """
     rows = [[" ".join(str(cell).split()) for cell in row] for row in rows]
     rows = [row for row in rows if any(row)]
@@ -223,4 +224,5 @@ def _sheet(rows: list[list[str]], metadata: dict[str, Any]) -> Iterator[Section]
         named = zip(row, [*names, *[""] * len(row)], strict=False)
         cells = [f"{name}: {cell}" if name else cell for cell, name in named if cell]
         lines.append("; ".join(cells) if names else " | ".join(row))
-    yield Section("\n".join(lines), {**metadata}, "")
+    header = "" if names or len(lines) < 2 else lines.pop(0)
+    yield Section("\n".join(lines), {**metadata}, header)
