@@ -2,8 +2,8 @@
 
 Three corpora: the thirty files of benchmarks/own_documents (a hit is a passage with the answer),
 and the pooled passages of NQ-open and PopQA in ../shared/data (a hit is a passage that the row
-marks as supporting). Each figure has its 95 % bootstrap interval; "hybrid_minus_..." are paired differences.
-Ends in one line of JSON.
+marks as supporting). Each figure has its 95 % bootstrap interval; "hybrid_minus_..." are paired
+differences. Ends in one line of JSON.
 """
 
 import argparse

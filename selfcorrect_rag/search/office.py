@@ -205,8 +205,8 @@ def _cell(cell: Any) -> str:
 def _sheet(rows: list[list[str]], metadata: dict[str, Any]) -> Iterator[Section]:
     """Yield a table with its headings in each row: ``Name: Ada; Room: B12``.
 
-    Rows of one cell above the headings, such as a sheet's title, are text. A first row with numbers,
-    which may be years, is repeated on each passage instead.
+    Rows of one cell above the headings, such as a sheet's title, are text. A first row with
+    numbers, such as years, is repeated on each passage instead.
     """
     rows = [[" ".join(str(cell).split()) for cell in row] for row in rows]
     rows = [row for row in rows if any(row)]
