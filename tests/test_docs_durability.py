@@ -4,11 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.durability import measured
-from selfcorrect_rag.nodes.base import node as base
+from langgraph.cache.memory import InMemoryCache
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.state import total
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 from tests.test_docs import BLOCK, ROOT
@@ -36,47 +34,29 @@ def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(names[turn].get("messages", [])) for turn in ("emma", "ulysses")] == [0, 2]
     assert len(names["states"]) == 8  # the input, six nodes and the end
     assert names["first"]["candidates"] == names["second"]["candidates"]
-    assert total(names["second"]["costs"])["model_calls"] == 0
-    assert len(llm.calls) == 3 * 2 + 2  # the thread's three turns, and the two runs with a cache
+    assert names["second"]["usage"]["model_calls"] == 0
+    assert names["again"]["score"] > names["resumed"]["score"]
+    assert (
+        len(llm.calls) == 3 * 2 + 1 + 2
+    )  # the thread's three turns, a fork, and the two runs with a cache
 
 
-def test_the_table_says_which_nodes_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    from selfcorrect_rag.nodes.base import turns
-
-    kept: set[str] = set()
-
-    def cached(node: base.Node, cache: object, model: object, settings: object) -> Any:
-        marked.append(node)
-        return node
-
-    marked: list[Any] = []
-    monkeypatch.setattr(turns, "cached", cached)
+def test_the_table_says_which_nodes_are_cached() -> None:
     llm, parts = ScriptedReflectionLLM(write=write), (WordEvaluator(), PagesWebSearch())
+    cache: Any = InMemoryCache()
     graphs: list[Any] = [
-        create_self_rag(llm, lambda query: []),
-        create_crag(llm, lambda query: [], *parts),
-        create_self_crag(llm, lambda query: [], *parts),
-        create_instruct_rag(llm, lambda query: []),
+        create_self_rag(llm, lambda query: [], cache=cache),
+        create_crag(llm, lambda query: [], *parts, cache=cache),
+        create_self_crag(llm, lambda query: [], *parts, cache=cache),
+        create_instruct_rag(llm, lambda query: [], cache=cache),
     ]
-    everything: set[str] = set()
-    for graph in graphs:
-        for name, node in graph.builder.nodes.items():
-            everything.add(name)
-            if any(node.runnable is one for one in marked):
-                kept.add(name)
+    nodes = {name: node for graph in graphs for name, node in graph.builder.nodes.items()}
     table = PAGE.split("| node |")[1].split("\n\n")[0]
-    rows = [line for line in table.splitlines() if line.startswith("| `")]
-    said = {row.split("|")[1].strip(): row.split("|")[3].strip() for row in rows}
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `")]
     listed = {
-        name.strip(" `"): how == "yes" for names, how in said.items() for name in names.split(",")
+        name.strip(" `"): row[3].strip().startswith("yes")
+        for row in rows
+        for name in row[1].split(",")
     }
-    assert {name for name, how in listed.items() if how} == kept
-    assert set(listed) <= everything
-
-
-def test_the_benchmark_measures_every_kind() -> None:
-    from langgraph.checkpoint.memory import InMemorySaver
-
-    figures = measured({"memory": InMemorySaver()}, repeats=2)
-    assert set(figures["over_none"]) == {"memory exit", "memory async", "memory sync"}
-    assert figures["none_ms"] > 0
+    assert listed == {name: nodes[name].cache_policy is not None for name in listed}
+    assert {name for name, node in nodes.items() if node.cache_policy} <= listed.keys()

@@ -8,7 +8,7 @@ from langgraph.cache.memory import InMemoryCache
 
 from selfcorrect_rag import create_crag
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
-from tests.scripted import echo
+from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, echo, segment
 from tests.test_docs import BLOCK, ROOT
 
 PAGE = (ROOT / "docs" / "parts.md").read_text(encoding="utf-8")
@@ -27,15 +27,15 @@ def test_the_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {
         "graph": graph,
         "search": search,
-        "llm": echo(),
+        "llm": ScriptedReflectionLLM(write=lambda _: segment("George Eliot.", RELEVANT, FULL)),
         "evaluator": WordEvaluator(),
         "document": document("Gold."),
     }
     for block in BLOCK.findall(PAGE):
         exec(compile(block, "parts.md", "exec"), names)
-    said = "uper: CRAG has no such knob; did you mean upper?"
+    said = "uper: CRAG has no such setting; did you mean upper?"
     assert capsys.readouterr().out.splitlines() == [said, names["graded"]["action"]]
-    assert names["answer"] == "Middlemarch is by George Eliot."
+    assert names["shouting"].invoke(QUESTION)["answer"] == "GEORGE ELIOT."
     assert said in PAGE
     assert names["strict"]["action"] == names["same"]["action"] == "ambiguous"
     overlap = names["Overlap"]()
