@@ -412,7 +412,7 @@ def test_no_threshold_is_calibrated_on_what_is_no_score(
     fault: tuple[Callable[[int], Any], str],
 ) -> None:
     gives, says = fault
-    rows = [Graded("Who?", ("Emma is a novel.",), ("Emma is a town.",))]
+    rows = [Graded(question="Who?", positives=["Emma is a novel."], negatives=["Emma is a town."])]
     refused(EvaluatorFailed, "in [-1, 1]", lambda: judge_questions(Evaluator(gives), rows))
     refused(EvaluatorFailed, says, lambda: judge_questions(Evaluator(gives), rows))
 

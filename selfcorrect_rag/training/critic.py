@@ -32,24 +32,14 @@ def train_critic(
     *,
     base: tuple[Any, Any] | None = None,
 ) -> dict[str, Any]:
-    """Fine-tune a critic and report its agreement with the teacher on held-out questions.
+    """Fine-tune a critic on a teacher's labels and test it on held-out questions.
 
-    The same call resumes from the newest checkpoint in ``out``, to the same weights.
-
-    Args:
-        rows: the teacher's labels; see :func:`~.critic_data.read_critic_rows`.
-        out: folder of the result (``critic``, and after LoRA ``adapter``), checkpoints and report.
-        options: see :class:`CriticOptions`.
-        base: a model and its tokenizer to start from instead of ``options.model``.
+    Arguments, resumption and errors are those of every fine-tuning; see
+    :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "critic"``.
 
     Returns:
         ``rows`` by part, how many were ``shortened``, and for ``development`` and ``test`` the
         :func:`agreement` (the paper's figure 5).
-
-    Raises:
-        BadTrainingData: no row is in the train or the test part; see also
-            :func:`~.fine_tuning.prepare`.
-        ModelNotFound: the base model cannot be loaded.
     """
     options = options or CriticOptions()
     parts = {p: [r for r in rows if r.part == p] for p in ("train", "development", "test")}

@@ -126,16 +126,12 @@ def label_critic_data(
     output, task) and ``key``, ``group``, ``part``, ``token`` and ``explanation``.
 
     Each prompt is asked about each instance that has what it needs, and once about equal ones. The
-    same call resumes after a kill, asks for what is new, and tries failed calls again.
+    same call resumes after a kill, asks for what is new, and tries failed calls again; for its
+    errors see :func:`~.labelling.open_labels` and :meth:`~.labelling.Labels.ask`.
 
     Returns:
         ``outcomes`` by group (labelled, malformed, failed), ``tokens`` by group, and the usage;
         with ``options.estimate`` the ``calls`` and ``input_tokens`` that are needed.
-
-    Raises:
-        BadTrainingData: no instance has what a prompt needs.
-        BadRun: ``out`` is another file or a run with other options, or another run writes it.
-        EngineFailed: many requests in a row failed; what came before is kept.
     """
     instances, known = list(instances), critique_prompts()
     requests: dict[str, Request] = {}

@@ -5,9 +5,9 @@ import os
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import NonNegativeInt, field_validator, model_validator
+from pydantic import BeforeValidator, NonNegativeInt, model_validator
 
 from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
 from selfcorrect_rag.models.checkpoints import loading, max_input_tokens
@@ -23,15 +23,19 @@ from selfcorrect_rag.training.fine_tuning import (
 )
 from selfcorrect_rag.training.rows import (
     Filled,
-    PassageField,
     Progress,
     Row,
+    as_document,
     part_of,
     read_rows,
 )
 
 _HEADS = ("classifier", "classification_head", "score", "pooler")
 """Modules that give the score; they start untrained, so beside an adapter they train whole."""
+
+
+EvaluatorText = Annotated[str, BeforeValidator(lambda given: titled(as_document(given)))]
+"""A passage of a row, as an evaluator reads it."""
 
 
 class EvaluatorOptions(
@@ -52,48 +56,34 @@ class EvaluatorOptions(
     """Negatives of each question that BM25 finds in the corpus."""
 
 
-class GradedRow(Row):
+class Graded(Row):
     """A question, and passages known to be relevant to it or not, as an evaluator reads them."""
 
     question: Filled
-    positives: tuple[PassageField, ...] = ()
-    negatives: tuple[PassageField, ...] = ()
-
-    @field_validator("question")
-    @classmethod
-    def _strip(cls, question: str) -> str:
-        return question.strip()
+    positives: tuple[EvaluatorText, ...] = ()
+    negatives: tuple[EvaluatorText, ...] = ()
 
     @model_validator(mode="after")
-    def _has_passages(self) -> "GradedRow":
+    def _has_passages(self) -> "Graded":
         if not self.positives and not self.negatives:
             raise ValueError("positives and negatives are both empty")
-        if set(map(titled, self.positives)) & set(map(titled, self.negatives)):
+        if set(self.positives) & set(self.negatives):
             raise ValueError("a passage is both positive and negative")
         return self
-
-
-class _CorpusRow(Row):
-    passage: PassageField
-
-    @model_validator(mode="before")
-    @classmethod
-    def _whole(cls, row: Any) -> Any:
-        return {"passage": row}
-
-
-@dataclasses.dataclass(frozen=True)
-class Graded:
-    """A question with the texts of its passages."""
-
-    question: str
-    positives: tuple[str, ...] = ()
-    negatives: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> list[tuple[str, float]]:
         """Each passage with the paper's label, +1 or -1 (CRAG appendix B.2)."""
         return [(p, 1.0) for p in self.positives] + [(p, -1.0) for p in self.negatives]
+
+
+class _CorpusRow(Row):
+    text: EvaluatorText
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, row: Any) -> Any:
+        return {"text": row}
 
 
 def read_graded(path: Path) -> list[Graded]:
@@ -103,19 +93,21 @@ def read_graded(path: Path) -> list[Graded]:
     passage that is positive in one of them is not a negative of the others.
     """
     merged: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for row in read_rows(path, GradedRow):
-        positives, negatives = merged.setdefault(row.question, ({}, {}))
-        positives |= dict.fromkeys(map(titled, row.positives))
-        negatives |= dict.fromkeys(map(titled, row.negatives))
+    for row in read_rows(path, Graded):
+        positives, negatives = merged.setdefault(row.question.strip(), ({}, {}))
+        positives |= dict.fromkeys(row.positives)
+        negatives |= dict.fromkeys(row.negatives)
     return [
-        Graded(question, tuple(p), tuple(n for n in negatives if n not in p))
-        for question, (p, negatives) in merged.items()
+        Graded(
+            question=question, positives=tuple(p), negatives=tuple(n for n in given if n not in p)
+        )
+        for question, (p, given) in merged.items()
     ]
 
 
 def read_corpus(path: Path) -> list[str]:
     """Read the passages of a JSONL file: ``{"text": ..., "title": ...}`` or strings."""
-    return [titled(row.passage) for row in read_rows(path, _CorpusRow)]
+    return [row.text for row in read_rows(path, _CorpusRow)]
 
 
 def train_evaluator(
@@ -128,24 +120,14 @@ def train_evaluator(
 ) -> dict[str, Any]:
     """Fine-tune an evaluator and report on questions that it never saw.
 
-    The same call resumes from the newest checkpoint in ``out``. Thresholds are calibrated on
-    development questions and written into the checkpoint; the report is on test questions.
-
-    Args:
-        rows: see :func:`read_graded`.
-        out: folder of the result (``evaluator``, after LoRA ``adapter``), checkpoints and report.
-        options: see :class:`EvaluatorOptions`.
-        corpus: passages for hard negatives; the positives of all rows by default.
-        base: a model and its tokenizer to start from instead of ``options.model``.
+    Arguments, resumption and errors are those of every fine-tuning; see
+    :mod:`~selfcorrect_rag.training.fine_tuning`. Hard negatives come from ``corpus``, by default
+    the positives of all rows. Thresholds are calibrated on development questions and written into
+    the result, ``out / "evaluator"``; the report is on test questions.
 
     Returns:
         ``questions`` by part; the ``calibration``; and of the ``test`` part how many ``pairs``, the
         ``auc`` and what the thresholds do (``actions``).
-
-    Raises:
-        BadTrainingData: a part lacks a kind of passage, several processes were launched, or the
-            base's tokenizer adds no end token; see also :func:`~.fine_tuning.prepare`.
-        ModelNotFound: the base model cannot be loaded.
     """
     options = options or EvaluatorOptions()
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -223,7 +205,7 @@ def mine_negatives(rows: Sequence[Graded], corpus: Sequence[str], k: int) -> lis
     for row, best in zip(rows, found.tolist(), strict=True):
         near = [passages[i] for i in best if passages[i] not in row.negatives]
         hard = [n for n in near if not any(p in n or n in p for p in row.positives)]
-        mined.append(dataclasses.replace(row, negatives=(*row.negatives, *hard[:k])))
+        mined.append(row.model_copy(update={"negatives": (*row.negatives, *hard[:k])}))
     return mined
 
 

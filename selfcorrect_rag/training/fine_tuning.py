@@ -1,4 +1,12 @@
-"""What all fine-tunings share: options, transformers' Trainer, LoRA, export, masked rows."""
+"""What all fine-tunings share: options, transformers' Trainer, LoRA, export, masked rows.
+
+A fine-tuning takes ``rows``, a folder ``out``, options, and perhaps a ``base``: a model and its
+tokenizer to start from instead of ``options.model``, changed in place. The same call resumes from
+the newest checkpoint in ``out``, to the same weights. ``out`` gets the trained model (after LoRA
+merged, and the adapter alone as ``adapter``), ``checkpoints`` and ``report.json``, which is also
+returned. Unfit data or models raise BadTrainingData, a base that cannot be loaded ModelNotFound,
+and ``out`` with other options or data BadRun.
+"""
 
 import json
 import os
@@ -66,13 +74,7 @@ class CausalOptions(TuningOptions):
 
 
 def prepare(out: Path, options: TuningOptions, data: Iterable[object]) -> dict[str, Any]:
-    """Check everything before a model is loaded, seed all generators, and identify the run.
-
-    Raises:
-        MissingExtra: transformers, accelerate or peft is not installed.
-        BadTrainingData: the batch does not divide, or LoRA is combined with sharding.
-        BadRun: ``out`` is a file, or holds a run with other options or data.
-    """
+    """Check everything before a model is loaded, seed all generators, and identify the run."""
     transformers = require("transformers", "train")
     require("accelerate", "train")
     _accumulation(options)
@@ -92,14 +94,9 @@ def fine_tune(
     options: TuningOptions,
     run_id: Mapping[str, Any],
 ) -> Any:
-    """Train ``model`` in place from the newest checkpoint in ``out``; return the Trainer.
+    """Train ``model`` (or an adapter around one) in place and return the Trainer.
 
-    Args:
-        model: a transformers model, or an adapter around one.
-        examples: items of which ``collate`` makes the batch of a forward pass.
-        out: the run's folder, which gets ``checkpoints``.
-        options: see :class:`TuningOptions`.
-        run_id: as :func:`prepare` returned it.
+    ``collate`` makes the batch of a forward pass of ``examples``; ``run_id`` is :func:`prepare`'s.
     """
     import torch
     from transformers import Trainer, TrainingArguments
@@ -294,12 +291,7 @@ def packed(rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def load_decoder(options: TuningOptions, base: Any) -> tuple[Any, Any]:
-    """``base``, or the causal model ``options.model`` with its tokenizer.
-
-    Raises:
-        ModelNotFound: the model cannot be loaded.
-        BadTrainingData: it has an encoder.
-    """
+    """``base``, or the causal model ``options.model`` with its tokenizer."""
     model, tokenizer = base or load_language_model(options.model, loading_dtype(options))
     if model.config.is_encoder_decoder:
         raise BadTrainingData(f"{options.model} has an encoder; give a causal language model")
@@ -320,11 +312,8 @@ def tune_causal(
     """Train a causal model, or an adapter that also trains the rows of ``tokens``.
 
     Returns:
-        The Trainer, the held-out rows (chosen by their ``question``), and for the report: how many
-        rows were trained on, held out, shortened and left out, and tokens read and learned.
-
-    Raises:
-        BadTrainingData: there is no row to train on.
+        The Trainer, the held-out rows (chosen by their ``question``), and for the report: ``rows``
+        trained on, held out, shortened and left out, and ``tokens`` read and learned in a pass.
     """
     held_out = encode([row for row in rows if is_held_out(question(row), options.held_out_ratio)])
     train = encode([r for r in rows if not is_held_out(question(r), options.held_out_ratio)])

@@ -90,26 +90,15 @@ def train_generator(
 ) -> dict[str, Any]:
     """Fine-tune a causal language model to retrieve, write and criticise.
 
-    Its vocabulary grows by the control tokens that it lacks. The same call resumes from the newest
-    checkpoint in ``out``, to the same weights.
-
-    Args:
-        rows: see :func:`read_generator_rows`.
-        out: folder of the result (``generator``, after LoRA ``adapter``), checkpoints and report.
-        options: see :class:`GeneratorOptions`.
-        base: a model and its tokenizer to start from instead of ``options.model``; changed.
+    Its vocabulary grows by the control tokens that it lacks. Arguments, resumption and errors are
+    those of every fine-tuning; see :mod:`~selfcorrect_rag.training.fine_tuning`. The result is
+    ``out / "generator"``.
 
     Returns:
-        How many ``rows`` were trained on, held out, shortened and left out; ``tokens`` read,
-        learned in a pass and added to the vocabulary; of the ``held_out`` rows, by kind (``text``,
-        a reflection group, ``paragraph``, ``end``) the ``tokens`` and their mean ``loss`` (negative
-        natural log-probability), and the :func:`~.critic.agreement` of the likeliest token of each
-        group.
-
-    Raises:
-        BadTrainingData: an output is invalid, there is nothing to learn, or the model is unfit; see
-            also :func:`~.fine_tuning.prepare`.
-        ModelNotFound: the base model cannot be loaded.
+        See :func:`~.fine_tuning.tune_causal`; also ``tokens`` added to the vocabulary, and of the
+        ``held_out`` rows by kind (``text``, a group, ``paragraph``, ``end``) the ``tokens`` and
+        their mean ``loss`` (negative natural log-probability), and the
+        :func:`~.critic.agreement` of the likeliest token of each group.
     """
     options = options or GeneratorOptions()
     _check_outputs(rows)

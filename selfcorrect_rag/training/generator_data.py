@@ -105,21 +105,19 @@ def make_generator_data(
     Args:
         critic: a fine-tuned critic, or a LangChain model, asked with the paper's prompts.
         retriever: returns passages for a query, best first.
-        rows: see :func:`~.generator.read_generator_rows`.
+        rows: rows without reflection tokens.
         out: the JSONL file, with the official keys.
         options: see :class:`GeneratorDataOptions`; ``critic`` and ``index`` are only names here.
         progress: called for each finished row.
 
     Returns:
-        ``rows``, ``written``, ``failed`` (a call failed; the next run tries again), ``malformed``
-        (left out for good); ``labels`` by prompt and token; ``segments`` of rows that need
-        retrieval, those ``read`` from a passage of their own, and the passages of these that are
-        ``relevant`` and ``supporting``; the ``calls`` of this run.
+        ``rows``, ``written``, ``failed`` (tried again by the next run), ``malformed`` (left out for
+        good); ``labels`` by prompt and token; ``segments`` of rows with retrieval, those ``read``
+        from a passage, and how many of these are ``relevant`` and ``supporting``; the ``calls``.
 
     Raises:
-        BadRun: ``out`` is another file or a run with other options, or another run writes it.
-        EngineFailed: the language model failed many times in a row; what came before is kept.
-        RetrievalFailed: the retriever raised; the same holds.
+        RetrievalFailed: the retriever raised; what came before is kept. See also
+            :func:`~.labelling.open_labels` and :meth:`~.labelling.Labels.ask`.
     """
     folder, once = run_folder(out), {row.digest: row for row in rows}
     calls = 0
@@ -231,19 +229,18 @@ def _count(written: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     segments = [segment for row in written for segment in row["segments"]]
     passages = [passage for segment in segments for passage in segment["passages"]]
     read = [s["passages"][s["chosen"]] for s in segments if s["chosen"] is not None]
-    given = {
-        "retrieval": [row["retrieve"] for row in written],
-        "multi_retrieval": [segment["retrieve"] for segment in segments],
-        "relevance": [passage["isrel"] for passage in passages],
-        "groundness": [passage["issup"] for passage in passages],
-        "utility": [row["utility"] for row in written],
-    }
-    labels = {
-        name: Counter(label["token"] or label["reason"] for label in of)
-        for name, of in given.items()
-    }
+    labels: dict[str, dict[str, int]] = {}
+    for prompt, judged, name in (
+        ("retrieval", written, "retrieve"),
+        ("multi_retrieval", segments, "retrieve"),
+        ("relevance", passages, "isrel"),
+        ("groundness", passages, "issup"),
+        ("utility", written, "utility"),
+    ):
+        given = Counter(one[name]["token"] or one[name]["reason"] for one in judged)
+        labels[prompt] = {token: n for token, n in sorted(given.items()) if token}
     return {
-        "labels": {name: {t: n for t, n in sorted(of.items()) if t} for name, of in labels.items()},
+        "labels": labels,
         "segments": len(segments),
         "read": len(read),
         "relevant": sum(passage["isrel"]["token"] == RELEVANT for passage in read),

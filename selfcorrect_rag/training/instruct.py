@@ -60,23 +60,12 @@ def train_instruct(
 ) -> dict[str, Any]:
     """Fine-tune a causal language model to write rationales.
 
-    The same call resumes from the newest checkpoint in ``out``, to the same weights.
-
-    Args:
-        rows: see :func:`read_instruct_rows`.
-        out: folder of the result (``model``, and after LoRA ``adapter``), checkpoints and report.
-        options: see :class:`InstructOptions`.
-        base: a model and its tokenizer to start from instead of ``options.model``; changed.
+    Arguments, resumption and errors are those of every fine-tuning; see
+    :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "model"``.
 
     Returns:
-        How many ``rows`` were trained on, held out, shortened and left out; ``tokens`` read and
-        learned in a pass; of the ``held_out`` rows the ``tokens`` of rationales and their mean
-        ``loss`` (negative natural log-probability), None without such rows.
-
-    Raises:
-        BadTrainingData: there is no row to train on, or the tokenizer is not fast or has no end
-            token; see also :func:`~.fine_tuning.prepare`.
-        ModelNotFound: the base model cannot be loaded.
+        See :func:`~.fine_tuning.tune_causal`; also of the ``held_out`` rows the ``tokens`` of
+        rationales and their mean ``loss`` (negative natural log-probability).
     """
     options = options or InstructOptions()
     run_id = prepare(out, options, rows)

@@ -125,24 +125,13 @@ def make_rationales(
     ``question``, ``answers``, ``documents`` (numbered as the rationale numbers them),
     ``rationale``, ``consistent`` (whether it contains an answer; null without answers), and what
     INSTRUCTRAG-FT learns from, as chat messages: ``prompt`` (Table 11) and ``completion``.
-
-    Args:
-        llm: any LangChain LLM or chat model; None: the paper's template (Table 6).
-        rows: see :func:`read_samples`.
-        out: the JSONL file.
-        options: see :class:`RationaleOptions`; ``model`` is only a name here.
-        progress: called for each finished call.
+    ``llm`` is any LangChain LLM or chat model; None writes the paper's template (Table 6).
 
     Returns:
         ``rows``, ``written``, ``failed`` and ``dropped`` (inconsistent) rows; the share of
         ``consistent`` rationales (the paper: 0.89) and of ``consistent_of_relevant``, the rows of
         which a document contains an answer (0.98), None without such rows; and the usage. With
         ``options.estimate`` the ``calls`` and ``input_tokens`` that are needed.
-
-    Raises:
-        BadTrainingData: a row has no answers.
-        BadRun: ``out`` is another file or a run with other options, or another run writes it.
-        EngineFailed: the model failed many times in a row; what came before is kept.
     """
     options = options or RationaleOptions()
     for number, row in enumerate(rows, start=1):

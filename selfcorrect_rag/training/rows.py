@@ -61,7 +61,7 @@ def filled(text: Any) -> Any:
     return text
 
 
-def _as_document(value: Any) -> Document:
+def as_document(value: Any) -> Document:
     """A passage: a text, or an object with a text and perhaps a title and a score."""
     if isinstance(value, Document):
         return value
@@ -75,7 +75,7 @@ def _as_document(value: Any) -> Document:
 
 Filled = Annotated[str, BeforeValidator(filled)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-PassageField = Annotated[Document, BeforeValidator(_as_document)]
+PassageField = Annotated[Document, BeforeValidator(as_document)]
 R = TypeVar("R", bound=Row)
 
 

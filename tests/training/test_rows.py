@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.training import ENTRYPOINTS
 from selfcorrect_rag.training.critic_data import CriticInstance, CriticRow
-from selfcorrect_rag.training.evaluator import GradedRow, read_corpus, read_graded
+from selfcorrect_rag.training.evaluator import Graded, read_corpus, read_graded
 from selfcorrect_rag.training.generator import GeneratorOptions, GeneratorRow
 from selfcorrect_rag.training.instruct import InstructRow
 from selfcorrect_rag.training.rationales import Sample, read_samples
@@ -35,9 +35,9 @@ def test_rows_of_both_formats(tmp_path: Path) -> None:
         (CriticInstance, '{"output": "a"}', "instruction: Field required"),
         (CriticRow, '{"key": "a", "instruction": "", "input": "", "token": "[x]", "part": "test"}',
          r"token: \[x\] is not a reflection token"),
-        (GradedRow, '{"question": "a"}', "positives and negatives are both empty"),
-        (GradedRow, '{"question": "a", "positives": [" "]}', "positives: a passage must be"),
-        (GradedRow, '{"question": "a", "positives": ["b"], "negatives": ["b"]}', "is both"),
+        (Graded, '{"question": "a"}', "positives and negatives are both empty"),
+        (Graded, '{"question": "a", "positives": [" "]}', "positives: a passage must be"),
+        (Graded, '{"question": "a", "positives": ["b"], "negatives": ["b"]}', "is both"),
         (Sample, '{"question": "a"}', "documents: Field required"),
         (Sample, '{"question": "a", "documents": [{"title": "t"}]}', "documents: a passage must"),
         (Sample, '{"question": "a", "documents": [], "answers": [["b"]]}', "answers: Input should"),

@@ -94,8 +94,12 @@ def test_agreement_by_hand() -> None:
     assert found["accuracy"]["ISUSE"] is None
 
 
+def graded(question: str, positives: list[str], negatives: list[str]) -> Graded:
+    return Graded(question=question, positives=positives, negatives=negatives)
+
+
 PAIRS = [
-    Graded(f"Question {i}?", (f"the the the {i % 7}",), (f"or or or {i % 5}",)) for i in range(80)
+    graded(f"Question {i}?", [f"the the the {i % 7}"], [f"or or or {i % 5}"]) for i in range(80)
 ]
 
 
@@ -136,7 +140,7 @@ def test_an_evaluator_that_cannot_be_trained(
             train_evaluator(rows, tmp_path / "out", EVALUATOR, base=base or bert())
         assert not (tmp_path / "out").exists()
 
-    refused("the train part .* needs relevant and irrelevant", [Graded("q", ("p",))])
+    refused("the train part .* needs relevant and irrelevant", [graded("q", ["p"], [])])
     words = plain_tokenizer()  # adds a beginning, and no end
     refused("the tokenizer of toy adds no end token .*give a base whose tok", base=(t5(), words))
     words.pad_token = words.eos_token = None
@@ -158,7 +162,7 @@ def test_auc_by_hand() -> None:
 
 
 def test_hard_negatives() -> None:
-    rows = [Graded("Who wrote Emma?", ("Emma is by Austen.",), ("Emma is a town.",))]
+    rows = [graded("Who wrote Emma?", ["Emma is by Austen."], ["Emma is a town."])]
     corpus = ["Emma is by Austen.", "Emma wrote letters.", "Emma is a town.", "Dune", " ",
               "Yes: Emma is by Austen."]  # fmt: skip
     (mined,) = mine_negatives(rows, corpus, 1)
