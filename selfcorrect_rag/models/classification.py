@@ -379,9 +379,11 @@ def read_structured(task: Classification, parsed: Any) -> list[Prediction | None
     given = parsed if isinstance(parsed, Mapping) else {}
     predictions: list[Prediction | None] = []
     for number, field in enumerate(task.fields, start=1):
-        value = normalized(str(given.get(f"label_{number}", "")))
-        found = [label for label in field.labels if normalized(label) == value]
-        predictions.append(_hard(field, found[0]) if found else None)
+        value = str(given.get(f"label_{number}", ""))
+        same = [label for label in field.labels if normalized(label) == normalized(value)]
+        match = None if same else field.parser.find(value)
+        label = same[0] if same else match and match.label
+        predictions.append(_hard(field, label) if label else None)
     return predictions
 
 
