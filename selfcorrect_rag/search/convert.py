@@ -24,7 +24,7 @@ from selfcorrect_rag.search.json_rows import passages, row_passages
 from selfcorrect_rag.search.office import read_html, read_office, read_xlsx
 from selfcorrect_rag.search.sections import File, NotRead, Outline, Section
 
-RESERVED = ("source", "sources", "chunk", "page", "heading", "title", "score", "id")
+RESERVED = ("source", "sources", "chunk", "score")
 """Metadata that a file may not set."""
 MAX_MEMORY = 4 * 2**30
 KREUZBERG = (
@@ -115,7 +115,7 @@ def _front_matter(text: str) -> tuple[str, dict[str, Any]]:
     kept = {
         str(key): _plain(value)
         for key, value in (fields or {}).items()
-        if value is not None and (key == "title" or key not in RESERVED)
+        if value is not None and key not in (*RESERVED, "page", "heading")
     }
     return text[found.end() :], kept
 
@@ -164,7 +164,7 @@ def _json(file: File) -> Iterator[Section]:
         raise NotRead(f"not JSON: {error}") from error
     except RecursionError as error:
         raise NotRead("nested too deeply") from error
-    for passage in found or [Document(text)]:
+    for passage in found or [Document(text, metadata={"title": ""})]:
         yield _row(passage)
 
 
@@ -183,8 +183,9 @@ def _jsonl(file: File) -> Iterator[Section]:
 
 def _row(passage: Document) -> Section:
     fields = {key: item for key, item in passage.metadata.items() if key not in RESERVED}
-    title = {"title": passage.metadata["title"]} if passage.metadata.get("title") else {}
-    return Section(passage.page_content, {**fields, **title})
+    if not fields["title"]:  # the file's
+        del fields["title"]
+    return Section(passage.page_content, fields)
 
 
 _READERS: dict[str, Callable[[File], Iterator[Section]]] = {

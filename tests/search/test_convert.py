@@ -274,6 +274,13 @@ def test_an_archive_that_blows_up_is_not_read(read: Any) -> None:
     )
 
 
+def test_rows_keep_their_short_fields(read: Any) -> None:
+    row = {"title": "T", "text": "Row.", "page": 3, "year": 2026, "source": "x", "long": "y" * 300}
+    (found,), _ = read("a.json", json.dumps([row]))
+    assert known(found) == {"title": "T", "page": 3, "year": 2026}
+    assert found.metadata["source"].endswith("a.json")
+
+
 def test_an_encoding_can_be_named(read: Any) -> None:
     text = "会议每周二上午十点"
     (found,), problems = read("a.txt", text.encode("gb18030"), encoding="gb18030")
