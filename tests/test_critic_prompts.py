@@ -1,5 +1,7 @@
 """The critique prompts are the paper's, hold hostile text, and their answers are read strictly."""
 
+import hashlib
+
 import pytest
 
 from selfcorrect_rag.prompts.critic import (
@@ -13,7 +15,6 @@ from selfcorrect_rag.prompts.critic import (
 from selfcorrect_rag.prompts.critique import CritiqueAnswer, Instance
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS, Group
-from tests.critic_tables import TABLES
 
 AUSTEN = Instance(
     "Who wrote Emma?",
@@ -27,11 +28,23 @@ AUSTEN = Instance(
 # Prompts
 
 
+DIGESTS = {
+    "retrieval": "90791917f913be32",
+    "multi_retrieval": "82066c4e5a9bf02b",
+    "relevance": "0d984f3b0696b506",
+    "groundness": "41255fbe405a1ab5",
+    "utility": "fede8f3b18df0b71",
+}
+"""Of tables 8 to 12 as printed, with single spaces, ``##`` before each demonstration, and a colon
+after each heading."""
+
+
 @pytest.mark.parametrize("name", CRITIQUE_PROMPTS)
 def test_the_papers_tables(name: str) -> None:
     prompt = CRITIQUE_PROMPTS[name].prompt(AUSTEN)
     table, asked = prompt.rsplit("\n\n##\n", 1)
-    assert table.split() == TABLES[name].split()
+    said = hashlib.sha256(" ".join(table.split()).encode()).hexdigest()
+    assert said.startswith(DIGESTS[name]), "a table's text is the paper's, word for word"
     assert asked.startswith("Instruction: Who wrote Emma?\n")
 
 
@@ -68,12 +81,6 @@ def test_with_and_without_preceding_sentences(name: str) -> None:
     alone = asked(AUSTEN._replace(preceding_sentences=""))
     assert alone == ASKED[name].replace("Preceding sentences: Jane Austen wrote Emma.\n", "")
     assert "None" not in alone
-
-
-def test_an_input_stands_after_the_instruction() -> None:
-    for aspect in CRITIQUE_PROMPTS.values():
-        asked = aspect.prompt(AUSTEN._replace(input="Emma, 1815")).rsplit("##\n", 1)[1]
-        assert asked.startswith("Instruction: Who wrote Emma?\nInput: Emma, 1815\n")
 
 
 def test_what_lacks_a_field_is_not_asked_about() -> None:
