@@ -125,6 +125,15 @@ def test_no_other_thresholds_are_better(judged: list[Judged], worth: float) -> N
     assert calibrate(judged, ambiguous_worth=worth).action_accuracy == pytest.approx(best)
 
 
+def test_a_score_of_minus_one_is_above_no_threshold() -> None:
+    """Calling everything correct would be best here, and no threshold does it."""
+    judged = [Judged([-1.0], True), Judged([0.5], True), Judged([0.5], True), Judged([0.5], False)]
+    result = calibrate(judged, ambiguous_worth=0.0)
+    assert result.action_accuracy == pytest.approx(2 / 4)
+    assert result.thresholds.upper > -1
+    assert result.counts["correct"] == 3
+
+
 def test_measuring_other_rows() -> None:
     result = measure(rows((0.9, False), (0.7, True), (-0.2, True), (-1, False)), POPQA)
     assert result.counts == {"correct": 2, "incorrect": 1, "ambiguous": 1}
