@@ -15,7 +15,7 @@ from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag.crag import create_crag
+from selfcorrect_rag.crag import crag_builder, create_crag
 from selfcorrect_rag.errors import NoDocument, WebSearchFailed
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.nodes.rewrite_query import keywords
@@ -430,3 +430,28 @@ def test_a_cache_replays_no_costs_and_knows_the_model() -> None:
 )
 def test_keywords_by_rule(question: str, query: str) -> None:
     assert keywords(question) == query
+
+
+def test_the_drawing_shows_every_branch_with_its_label() -> None:
+    graph = create_crag(echo(), lambda query: [], WordEvaluator(), PagesWebSearch())
+    edges = {(e.source, e.target, e.data) for e in graph.get_graph().edges}
+    assert {
+        ("grade_documents", "refine_strips", "refine"),
+        ("grade_documents", "rewrite_query", "search"),
+        ("refine_strips", "recompose_knowledge", None),
+        ("rewrite_query", "web_search", None),
+        ("web_search", "select_web_strips", None),
+        ("select_web_strips", "recompose_knowledge", None),
+        ("recompose_knowledge", "generate", "continue"),
+        ("recompose_knowledge", "judge_sufficiency", "judge"),
+        ("judge_sufficiency", "__end__", "refuse"),
+        ("generate", "read_answer", None),
+        ("read_answer", "__end__", None),
+    } <= edges
+
+
+def test_a_builder_takes_nodes_before_it_is_compiled() -> None:
+    builder = crag_builder(echo(), lambda query: [document("Gold.")], WordEvaluator())
+    builder.add_node("after", lambda state: {"notes": ["seen"]})
+    builder.add_edge("read_answer", "after")
+    assert builder.compile().invoke({"question": "Who?"})["notes"] == ["seen"]

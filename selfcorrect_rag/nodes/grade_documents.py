@@ -8,7 +8,7 @@ from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import Graded
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, agrade, grade, titled
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.web_search import check_approval
@@ -74,7 +74,9 @@ async def score(
     Calls of a model that is not LangChain's are counted as the evaluator says.
     """
     before, calls = run.costs["model_calls"], evaluator.model_calls(texts)
-    scores = await run.call(grade, agrade, evaluator, question, texts)
+    grade = grading(evaluator)  # a run of its own in traces
+    asked = {"question": question, "passages": texts}
+    scores: list[float] = (await run.call(grade.invoke, grade.ainvoke, asked))["scores"]
     if run.costs["model_calls"] == before and calls:
         run.add({"model_calls": calls, "prompt_tokens": None, "generated_tokens": None})
     return scores
