@@ -23,11 +23,7 @@ OWN_CLASS = "TokenizersBackend"
 
 
 def resolve_device(device: str | None, dtype: str | None = None) -> tuple[str, str]:
-    """Return the device and the dtype: by default the best device, bfloat16 on CUDA, else float32.
-
-    Raises:
-        MissingExtra: torch is not installed.
-    """
+    """Return device and dtype: by default the best device, bfloat16 on CUDA and float32 elsewhere."""
     torch = require("torch", "transformers")
     if device is None:
         mps = torch.backends.mps.is_available()
@@ -78,12 +74,7 @@ def loading(name_or_path: str | Path, what: str = "model") -> Iterator[None]:
 def load_language_model(
     name_or_path: str | Path, dtype: str
 ) -> "tuple[Any, PreTrainedTokenizerBase]":
-    """Load a causal language model, or one with an encoder and a decoder, and its tokenizer.
-
-    Raises:
-        MissingExtra: transformers is not installed.
-        ModelNotFound: no checkpoint is there, or it cannot be read.
-    """
+    """Load a causal language model, or one with an encoder and a decoder, and its tokenizer."""
     transformers = require("transformers", "transformers")
     with loading(name_or_path):
         config = transformers.AutoConfig.from_pretrained(name_or_path)

@@ -107,17 +107,7 @@ class ControlledTokenizer:
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, extra: str = "transformers") -> Self:
-        """Load the tokenizer of a checkpoint.
-
-        Args:
-            name_or_path: a folder or a hub name.
-            extra: this package's extra to name in a MissingExtra error.
-
-        Raises:
-            MissingExtra: transformers, or what reads ``tokenizer.model``, is not installed.
-            ModelNotFound: no tokenizer is there, or it cannot be read.
-            NotAReflectionModel: its vocabulary lacks reflection tokens.
-        """
+        """Load the tokenizer of a checkpoint: :func:`~selfcorrect_rag.models.checkpoints.load_tokenizer`."""
         tokenizer = load_tokenizer(name_or_path, extra)
         try:
             return cls(tokenizer)

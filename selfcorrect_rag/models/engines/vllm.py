@@ -72,27 +72,14 @@ class VLLMEngine(Engine):
     """vLLM's asynchronous engine, in processes of its own."""
 
     def __init__(self, model: str, options: Mapping[str, Any] | None = None) -> None:
-        """Keep the options; :meth:`open` starts the engine.
-
-        Args:
-            model: a folder or a hub name.
-            options: arguments of vLLM's ``AsyncEngineArgs``.
-
-        Raises:
-            MissingExtra: vllm is not installed.
-        """
+        """Keep a model's folder or hub name and arguments of vLLM's ``AsyncEngineArgs``."""
         set_environment()
         require("vllm", "vllm")
         self._model, self._options, self._numbers = model, options or {}, itertools.count()
         self._llm: AsyncLLM | None = None
 
     async def open(self) -> None:
-        """Start it.
-
-        Raises:
-            ModelNotFound: no checkpoint is there, or vLLM cannot run it.
-            EngineFailed: its processes failed.
-        """
+        """Start it; for errors see :class:`VLLMReflectionLLM`."""
         from vllm import AsyncEngineArgs
         from vllm.platforms import current_platform
         from vllm.usage.usage_lib import UsageContext

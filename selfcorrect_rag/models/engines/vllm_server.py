@@ -106,18 +106,8 @@ class VLLMServerEngine(Engine):
     def __init__(
         self, base_url: str, *, model: str = "", key: str = "", timeout: float = 300.0
     ) -> None:
-        """Make the client, without connecting.
-
-        Args:
-            base_url: with or without ``/v1``.
-            model: the model's name on the server; the first model by default.
-            key: the API key.
-            timeout: seconds to wait for one answer.
-
-        Raises:
-            MissingExtra: httpx is not installed.
-            EngineFailed: the address or the key is malformed.
-        """
+        """Make the client, without connecting; see the fields of :class:`VLLMServerReflectionLLM`.
+        EngineFailed if the address or the key is malformed."""
         require("httpx", "transformers")
         if "@" in base_url:
             raise EngineFailed(
@@ -150,12 +140,7 @@ class VLLMServerEngine(Engine):
             ) from error
 
     async def open(self) -> None:
-        """Find the model: its name, where its files are (``root``), and its context length.
-
-        Raises:
-            EngineFailed: no server answers, it refuses the key, or it is not vLLM.
-            ModelNotFound: the server has no such model.
-        """
+        """Find the model: its name, where its files are (``root``), and its context length."""
         answer = await self._ask("GET", "/v1/models")
         cards = answer.get("data") if isinstance(answer, dict) else None
         if not isinstance(cards, list) or not all(
