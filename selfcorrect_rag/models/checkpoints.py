@@ -23,7 +23,7 @@ OWN_CLASS = "TokenizersBackend"
 
 
 def resolve_device(device: str | None, dtype: str | None = None) -> tuple[str, str]:
-    """Return device and dtype: by default the best device, bfloat16 on CUDA and float32 elsewhere."""
+    """Return device and dtype; by default the best device, bfloat16 on CUDA, float32 elsewhere."""
     torch = require("torch", "transformers")
     if device is None:
         mps = torch.backends.mps.is_available()

@@ -107,7 +107,7 @@ class ControlledTokenizer:
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, extra: str = "transformers") -> Self:
-        """Load the tokenizer of a checkpoint: :func:`~selfcorrect_rag.models.checkpoints.load_tokenizer`."""
+        """Load a checkpoint's tokenizer; see ``models.checkpoints.load_tokenizer``."""
         tokenizer = load_tokenizer(name_or_path, extra)
         try:
             return cls(tokenizer)
