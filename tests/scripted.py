@@ -6,6 +6,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
+from langgraph.types import Overwrite
 from pydantic import PrivateAttr
 
 from selfcorrect_rag.models import ReflectionLLM
@@ -112,6 +113,8 @@ def timeless(result: Any) -> Any:
     if isinstance(result, dict):
         own = ("seconds", "reply_id", "turn")
         return {k: 0 if k in own else timeless(v) for k, v in result.items()}
+    if isinstance(result, Overwrite):
+        return timeless(result.value)
     if isinstance(result, list | tuple):
         return [timeless(value) for value in result]
     return result

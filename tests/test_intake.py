@@ -95,7 +95,9 @@ def test_metadata_become_plain_values(value: Any, expected: Any) -> None:
     json.dumps(done)
 
 
-@pytest.mark.parametrize("value", [1j, len, object(), Decimal("1"), Document("inner")], ids=repr)
+@pytest.mark.parametrize(
+    "value", [1j, len, object(), Decimal("1"), Document("inner")], ids=lambda v: type(v).__name__
+)
 def test_metadata_that_are_not_data_are_refused_by_document_and_key(value: Any) -> None:
     with pytest.raises(NoDocument, match=r"retrieved documents, 1: metadata 'score' is a"):
         admit([Document("a"), Document("b", metadata={"score": value})], 100, "retrieved documents")

@@ -1,13 +1,11 @@
-"""Every sync call behaves as its async twin, and many runs at once as each alone."""
+"""Every sync call behaves as its async twin."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.demo import load_generator
 from selfcorrect_rag.errors import NoQuestion, RetrievalFailed
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
@@ -16,7 +14,6 @@ from tests.scripted import (
     USEFUL,
     ScriptedReflectionLLM,
     document,
-    nearly,
     segment,
     timeless,
 )
@@ -78,31 +75,6 @@ async def test_errors_are_the_same() -> None:
         with pytest.raises(error) as later:
             await graph.ainvoke({"question": question})
         assert str(now.value) == str(later.value)
-
-
-async def test_sixty_four_runs_at_once_do_not_mix() -> None:
-    """On the real nano model, each with passages of its own."""
-
-    def retrieve(query: str) -> list[Document]:
-        book = query.removeprefix("Who wrote ").rstrip("?")
-        return [
-            document(f"{book} {i}", f"{book} is a novel by {book[::-1].title()}. " * (i + 1))
-            for i in range(3)
-        ]
-
-    graph = create_self_rag(load_generator(), retrieve)
-    context: Any = {"depth": 1, "segment_tokens": 12}
-    questions: list[Any] = [
-        {"question": f"Who wrote Book {chr(65 + i % 26)}{i}?"} for i in range(64)
-    ]
-    alone = [await graph.ainvoke(question, context=context) for question in questions]
-    together = await asyncio.gather(*(graph.ainvoke(q, context=context) for q in questions))
-    for one, other in zip(alone, together, strict=True):
-        assert nearly(one["candidates"], other["candidates"])
-        assert one["passages"] == other["passages"]
-    assert len({run["answer"] for run in alone}) > 32, "the runs must differ to be told apart"
-    threads = graph.batch(questions[:16], context=context)
-    assert [r["answer"] for r in threads] == [r["answer"] for r in alone[:16]]
 
 
 async def test_one_failure_leaves_the_others_answers() -> None:
