@@ -1,7 +1,8 @@
 """Read office files, tables, mail and web pages: by kreuzberg, .xlsx by openpyxl.
 
-What kreuzberg 4.10 gets wrong is mended before: characters and tabs of Word, encodings and
-navigation of HTML, empty formulas of Excel.
+kreuzberg keeps the tracked insertions, fields and controls of Word that markitdown loses, and is
+one library for all of these kinds. What kreuzberg 4.10 gets wrong is mended before: characters and
+tabs of Word, encodings and navigation of HTML, empty formulas of Excel.
 """
 
 import codecs
