@@ -25,13 +25,12 @@ baseline of section 3.1: without retrieval, in-context RALM, few-shot with instr
 
 def knob(
     default: Any,
-    description: str,
     *nodes: str,
     ge: float | None = None,
     le: float | None = None,
     choices: Callable[[], list[str]] | None = None,
 ) -> Any:
-    """Declare a setting; LangGraph Studio shows it on ``nodes``.
+    """Declare a setting, which its docstring describes; LangGraph Studio shows it on ``nodes``.
 
     ``choices`` gives the texts that a list may hold, when the schema is asked for.
     """
@@ -43,13 +42,14 @@ def knob(
             schema["items"]["enum"] = choices()
             schema["uniqueItems"] = True
 
-    return Field(default, description=description, json_schema_extra=extend, ge=ge, le=le)
+    return Field(default, json_schema_extra=extend, ge=ge, le=le)
 
 
 def _add_controls(schema: dict[str, Any]) -> None:
     """Add the control for assistant editors (``x_oap_ui_config``) to each setting of a schema."""
     for field in schema["properties"].values():
         form = next(f for f in field.get("anyOf", [field]) if f.get("type") != "null")
+        field["description"] = " ".join(field["description"].split())
         control: dict[str, Any] = {"description": field["description"]}
         if "enum" in form:
             options = [{"label": c.replace("_", " "), "value": c} for c in form["enum"]]
@@ -75,43 +75,30 @@ class Settings(BaseModel):
         BadSettings: an unknown setting, or a value out of bounds.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_add_controls)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        json_schema_extra=_add_controls,
+    )
 
     graph: ClassVar[str] = "every graph"
     """The graph's name in error messages."""
 
-    max_model_calls: int | None = knob(
-        2_000,
-        "Most model calls for a question; the best answer that they allow is given. The default is "
-        "many times what the other defaults can cost; null is no limit.",
-        ge=1,
-        le=100_000,
-    )
-    max_tokens: int | None = knob(
-        None,
-        "Tokens read and written for a question after which no step begins but the answer itself.",
-        ge=1,
-        le=100_000_000,
-    )
-    question_characters: int = knob(
-        8_000, "Most characters of a question; the rest is cut.", ge=100, le=MAX_CHARACTERS
-    )
-    document_characters: int = knob(
-        20_000,
-        "Most characters of a document or of a web page, and of its metadata; the rest is cut.",
-        ge=100,
-        le=MAX_CHARACTERS,
-    )
-    given_documents: int = knob(
-        100, "Most documents that the caller may give; the rest is left out.", ge=1, le=10_000
-    )
-    sufficient_context: float | None = knob(
-        None,
-        "Refuse unless the model says, with at least this probability, that what was found is "
-        "enough to answer: one model call before the answer. Null does not ask.",
-        ge=0,
-        le=1,
-    )
+    max_model_calls: int | None = knob(2_000, ge=1, le=100_000)
+    """Most model calls for a question; the best answer that they allow is given. The default is
+    many times what the other defaults can cost; null is no limit."""
+    max_tokens: int | None = knob(None, ge=1, le=100_000_000)
+    """Tokens read and written for a question after which no step begins but the answer itself."""
+    question_characters: int = knob(8_000, ge=100, le=MAX_CHARACTERS)
+    """Most characters of a question; the rest is cut."""
+    document_characters: int = knob(20_000, ge=100, le=MAX_CHARACTERS)
+    """Most characters of a document or of a web page, and of its metadata; the rest is cut."""
+    given_documents: int = knob(100, ge=1, le=10_000)
+    """Most documents that the caller may give; the rest is left out."""
+    sufficient_context: float | None = knob(None, ge=0, le=1)
+    """Refuse unless the model says, with at least this probability, that what was found is enough
+    to answer: one model call before the answer. Null does not ask."""
 
     def __init__(self, **knobs: Any) -> None:
         """Set the given settings; the rest keep their defaults."""
@@ -189,104 +176,48 @@ class SelfRAGSettings(Settings):
     graph = "Self-RAG"
 
     mode: Literal["adaptive", "always", "never"] = knob(
-        "adaptive",
-        "When to retrieve: when the model wants to, always, or never.",
-        "decide_retrieval",
-        "generate_and_critique",
+        "adaptive", "decide_retrieval", "generate_and_critique"
     )
-    threshold: float | None = knob(
-        0.2,
-        "Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; null "
-        "retrieves when [Retrieval] is the likelier.",
-        "decide_retrieval",
-        "generate_and_critique",
-        ge=0,
-        le=1,
-    )
-    passages: int = knob(
-        5,
-        "Passages read at each segment (the paper: 5, for open questions 10).",
-        "retrieve",
-        ge=1,
-        le=100,
-    )
-    beam_width: int = knob(
-        2, "Partial answers kept after each segment.", "beam_select", ge=1, le=32
-    )
-    form: Literal["long", "short"] = knob(
-        "long",
-        "long: an answer of several segments, each with its own evidence; short: one whole answer"
-        " for each passage, written past retrieval tokens to its end (the paper's short form, which"
-        " closed sets take).",
-        "generate_and_critique",
-    )
-    depth: int = knob(7, "Most segments of an answer in long form.", "beam_select", ge=1, le=64)
-    segment_tokens: int = knob(
-        100,
-        "Most tokens of a segment, or of an answer in short form (the paper: 100; 50 for closed "
-        "sets; 200 for bios).",
-        "generate_and_critique",
-        ge=1,
-        le=4096,
-    )
-    weight_isrel: float = knob(
-        1.0, "Weight of the passage being relevant.", "generate_and_critique", ge=0, le=100
-    )
-    weight_issup: float = knob(
-        1.0,
-        "Weight of the segment being supported by its passage.",
-        "generate_and_critique",
-        ge=0,
-        le=100,
-    )
-    weight_isuse: float = knob(
-        0.5, "Weight of the answer being useful.", "generate_and_critique", ge=0, le=100
-    )
-    group_weights: dict[str, float] = knob(
-        {},
-        "Weights of registered reflection groups, 0 to 100, by name; the others keep their own.",
-        "generate_and_critique",
-    )
-    weight_sequence: float = knob(
-        1.0,
-        "Weight of the segment's own probability, p(y|x,d) of Eq. 3.",
-        "generate_and_critique",
-        ge=0,
-        le=100,
-    )
-    path_rule: Literal["mean", "sum", "product"] = knob(
-        "mean",
-        "How segment scores make a path's score; product is the official code's.",
-        "generate_and_critique",
-    )
-    hard_constraints: tuple[str, ...] = knob(
-        (),
-        "Critique tokens that drop a candidate, e.g. [No support / Contradictory].",
-        "generate_and_critique",
-        choices=_critique_tokens,
-    )
-    prune_below: float | None = knob(
-        None,
-        "Drop a passage whose ISREL score is below this before its segment is decoded; the best"
-        " passage always stays.",
-        "generate_and_critique",
-        ge=0,
-        le=1,
-    )
-    closed_set: bool = knob(
-        False,
-        "Sum scores by answer and choose the best answer, in short form.",
-        "beam_select",
-    )
-    options: tuple[str, ...] = knob(
-        (), "The answers allowed in a closed set; implies closed_set.", "beam_select"
-    )
-    instruction: str | None = knob(
-        None,
-        "Task instruction put before the question (the paper's are in prompts.TASK_INSTRUCTIONS).",
-        "decide_retrieval",
-        "generate_and_critique",
-    )
+    """When to retrieve: when the model wants to, always, or never."""
+    threshold: float | None = knob(0.2, "decide_retrieval", "generate_and_critique", ge=0, le=1)
+    """Retrieve when P(Retrieval) over P(Retrieval) + P(No Retrieval) exceeds this; null retrieves
+    when [Retrieval] is the likelier."""
+    passages: int = knob(5, "retrieve", ge=1, le=100)
+    """Passages read at each segment (the paper: 5, for open questions 10)."""
+    beam_width: int = knob(2, "beam_select", ge=1, le=32)
+    """Partial answers kept after each segment."""
+    form: Literal["long", "short"] = knob("long", "generate_and_critique")
+    """long: an answer of several segments, each with its own evidence; short: one whole answer for
+    each passage, written past retrieval tokens to its end (the paper's short form, which closed
+    sets take)."""
+    depth: int = knob(7, "beam_select", ge=1, le=64)
+    """Most segments of an answer in long form."""
+    segment_tokens: int = knob(100, "generate_and_critique", ge=1, le=4096)
+    """Most tokens of a segment, or of an answer in short form (the paper: 100; 50 for closed sets;
+    200 for bios)."""
+    weight_isrel: float = knob(1.0, "generate_and_critique", ge=0, le=100)
+    """Weight of the passage being relevant."""
+    weight_issup: float = knob(1.0, "generate_and_critique", ge=0, le=100)
+    """Weight of the segment being supported by its passage."""
+    weight_isuse: float = knob(0.5, "generate_and_critique", ge=0, le=100)
+    """Weight of the answer being useful."""
+    group_weights: dict[str, float] = knob({}, "generate_and_critique")
+    """Weights of registered reflection groups, 0 to 100, by name; the others keep their own."""
+    weight_sequence: float = knob(1.0, "generate_and_critique", ge=0, le=100)
+    """Weight of the segment's own probability, p(y|x,d) of Eq. 3."""
+    path_rule: Literal["mean", "sum", "product"] = knob("mean", "generate_and_critique")
+    """How segment scores make a path's score; product is the official code's."""
+    hard_constraints: tuple[str, ...] = knob((), "generate_and_critique", choices=_critique_tokens)
+    """Critique tokens that drop a candidate, e.g. [No support / Contradictory]."""
+    prune_below: float | None = knob(None, "generate_and_critique", ge=0, le=1)
+    """Drop a passage whose ISREL score is below this before its segment is decoded; the best
+    passage always stays."""
+    closed_set: bool = knob(False, "beam_select")
+    """Sum scores by answer and choose the best answer, in short form."""
+    options: tuple[str, ...] = knob((), "beam_select")
+    """The answers allowed in a closed set; implies closed_set."""
+    instruction: str | None = knob(None, "decide_retrieval", "generate_and_critique")
+    """Task instruction put before the question (the paper's are in prompts.TASK_INSTRUCTIONS)."""
 
     @field_validator("hard_constraints")
     @classmethod
@@ -335,81 +266,41 @@ class CRAGSettings(Settings):
 
     graph = "CRAG"
 
-    passages: int = knob(
-        10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
-    )
-    upper: float | None = knob(
-        None,
-        "Correct when a document scores above this; null takes the evaluator's own.",
-        "grade_documents",
-        ge=-1,
-        le=1,
-    )
-    lower: float | None = knob(
-        None,
-        "Incorrect when all score below this; null takes the evaluator's own.",
-        "grade_documents",
-        ge=-1,
-        le=1,
-    )
+    passages: int = knob(10, "retrieve", ge=1, le=100)
+    """Documents retrieved and graded (section 4.2: generally 10)."""
+    upper: float | None = knob(None, "grade_documents", ge=-1, le=1)
+    """Correct when a document scores above this; null takes the evaluator's own."""
+    lower: float | None = knob(None, "grade_documents", ge=-1, le=1)
+    """Incorrect when all score below this; null takes the evaluator's own."""
     without_action: Literal["none", "correct", "incorrect", "ambiguous"] = knob(
-        "none",
-        "Leave an action out, as in Table 2: correct and incorrect become ambiguous; without "
-        "ambiguous the upper threshold alone decides.",
-        "grade_documents",
+        "none", "grade_documents"
     )
+    """Leave an action out, as in Table 2: correct and incorrect become ambiguous; without ambiguous
+    the upper threshold alone decides."""
     decomposition: Literal["sentences", "windows", "passage"] = knob(
-        "sentences",
-        "Size of a strip: a few sentences, fifty words, or the whole document.",
-        "refine_strips",
-        "select_web_strips",
+        "sentences", "refine_strips", "select_web_strips"
     )
-    strips: int = knob(
-        5,
-        "Most strips kept of all retrieved documents, and as many of the web's.",
-        "refine_strips",
-        "select_web_strips",
-        ge=1,
-        le=100,
-    )
-    scored_strips: int = knob(
-        100,
-        "Most strips that the evaluator scores of all retrieved documents, and as many of the "
-        "web's; the first of each document.",
-        "refine_strips",
-        "select_web_strips",
-        ge=1,
-        le=10_000,
-    )
-    strip_threshold: float = knob(
-        -0.5,
-        "Strips that score no higher are dropped.",
-        "refine_strips",
-        "select_web_strips",
-        ge=-1,
-        le=1,
-    )
-    refine: bool = knob(
-        True, "Refine documents into strips (off: Table 3, without refinement).", "refine_strips"
-    )
-    rewrite: bool = knob(
-        True,
-        "Rewrite the question into keywords (off: Table 3, without rewriting).",
-        "rewrite_query",
-    )
-    select: bool = knob(
-        True,
-        "Select strips of the web pages (off: Table 3, without selection).",
-        "select_web_strips",
-    )
-    web_results: int = knob(5, "Pages taken from a web search.", "web_search", ge=1, le=50)
-    approve_search: bool = knob(
-        False,
-        "Pause before a web search until a person says yes, no, or another query. Once a turn has "
-        "begun with it, no later context takes it back.",
-        "web_search",
-    )
-    instruction: str | None = knob(None, "Task instruction put before the question.", "generate")
+    """Size of a strip: a few sentences, fifty words, or the whole document."""
+    strips: int = knob(5, "refine_strips", "select_web_strips", ge=1, le=100)
+    """Most strips kept of all retrieved documents, and as many of the web's."""
+    scored_strips: int = knob(100, "refine_strips", "select_web_strips", ge=1, le=10_000)
+    """Most strips that the evaluator scores of all retrieved documents, and as many of the web's;
+    the first of each document."""
+    strip_threshold: float = knob(-0.5, "refine_strips", "select_web_strips", ge=-1, le=1)
+    """Strips that score no higher are dropped."""
+    refine: bool = knob(True, "refine_strips")
+    """Refine documents into strips (off: Table 3, without refinement)."""
+    rewrite: bool = knob(True, "rewrite_query")
+    """Rewrite the question into keywords (off: Table 3, without rewriting)."""
+    select: bool = knob(True, "select_web_strips")
+    """Select strips of the web pages (off: Table 3, without selection)."""
+    web_results: int = knob(5, "web_search", ge=1, le=50)
+    """Pages taken from a web search."""
+    approve_search: bool = knob(False, "web_search")
+    """Pause before a web search until a person says yes, no, or another query. Once a turn has
+    begun with it, no later context takes it back."""
+    instruction: str | None = knob(None, "generate")
+    """Task instruction put before the question."""
 
     def thresholds(self, own: Thresholds) -> Thresholds:
         """Return a run's thresholds; those not set are the evaluator's ``own``.
@@ -430,17 +321,12 @@ class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
 
     graph = "Self-CRAG"
 
-    passages: int = knob(
-        10, "Documents retrieved and graded (section 4.2: generally 10).", "retrieve", ge=1, le=100
-    )
-    contexts: Literal["action", "all"] = knob(
-        "action",
-        "Passages that Self-RAG reads: the knowledge that the action asks for, document by "
-        "document, or, as in the official code, internal, external and combined knowledge of "
-        "every question as three passages.",
-        "grade_documents",
-        "recompose_knowledge",
-    )
+    passages: int = knob(10, "retrieve", ge=1, le=100)
+    """Documents retrieved and graded (section 4.2: generally 10)."""
+    contexts: Literal["action", "all"] = knob("action", "grade_documents", "recompose_knowledge")
+    """Passages that Self-RAG reads: the knowledge that the action asks for, document by document,
+    or, as in the official code, internal, external and combined knowledge of every question as
+    three passages."""
 
 
 class InstructRAGSettings(Settings):
@@ -448,60 +334,30 @@ class InstructRAGSettings(Settings):
 
     graph = "InstructRAG"
 
-    mode: Mode | None = knob(
-        None,
-        "How the model is asked: InstructRAG by demonstrations (icl), fine-tuned (ft) or by "
-        "instruction alone (instruct); baselines are no_retrieval, ralm and few_shot. Null is "
-        "icl if demonstrations were given, else instruct.",
-        "read_question",
-    )
-    passages: int = knob(
-        5,
-        "Documents retrieved and shown (the paper: 5, for 2WikiMultiHopQA 10).",
-        "retrieve",
-        ge=1,
-        le=100,
-    )
-    order: Literal["best_last", "best_first"] = knob(
-        "best_last",
-        "Place of the best document: next to the question, as in the official code, or first.",
-        "write_rationale",
-    )
-    demonstrations: int = knob(
-        2, "Demonstrations shown (modes icl and few_shot).", "choose_demonstrations", ge=1, le=32
-    )
-    selection: Literal["random", "fixed", "nearest"] = knob(
-        "random",
-        "Which demonstrations: drawn anew for each question, the first ones, or those whose "
-        "questions are nearest by embedding.",
-        "choose_demonstrations",
-    )
-    seed: int = knob(
-        0,
-        "Seed of random selection; the same seed and question draw the same demonstrations.",
-        "choose_demonstrations",
-    )
-    instruction: str | None = knob(
-        None,
-        "Task-specific instruction put after the question (the paper's are in "
-        "instruct_prompts.TASK_INSTRUCTIONS); mode ft takes none.",
-        "write_rationale",
-    )
-    rationale_tokens: int = knob(
-        256,
-        "Most tokens that a ReflectionLLM writes, reserved in the context; any other model has "
-        "its own limit.",
-        "write_rationale",
-        ge=1,
-        le=4096,
-    )
-    context_tokens: int | None = knob(
-        None,
-        "Tokens of prompt and rationale together; null asks the model. Documents that do not "
-        "fit are dropped, the weakest first.",
-        "write_rationale",
-        ge=1,
-    )
+    mode: Mode | None = knob(None, "read_question")
+    """How the model is asked: InstructRAG by demonstrations (icl), fine-tuned (ft) or by
+    instruction alone (instruct); baselines are no_retrieval, ralm and few_shot. Null is icl if
+    demonstrations were given, else instruct."""
+    passages: int = knob(5, "retrieve", ge=1, le=100)
+    """Documents retrieved and shown (the paper: 5, for 2WikiMultiHopQA 10)."""
+    order: Literal["best_last", "best_first"] = knob("best_last", "write_rationale")
+    """Place of the best document: next to the question, as in the official code, or first."""
+    demonstrations: int = knob(2, "choose_demonstrations", ge=1, le=32)
+    """Demonstrations shown (modes icl and few_shot)."""
+    selection: Literal["random", "fixed", "nearest"] = knob("random", "choose_demonstrations")
+    """Which demonstrations: drawn anew for each question, the first ones, or those whose questions
+    are nearest by embedding."""
+    seed: int = knob(0, "choose_demonstrations")
+    """Seed of random selection; the same seed and question draw the same demonstrations."""
+    instruction: str | None = knob(None, "write_rationale")
+    """Task-specific instruction put after the question (the paper's are in
+    instruct_prompts.TASK_INSTRUCTIONS); mode ft takes none."""
+    rationale_tokens: int = knob(256, "write_rationale", ge=1, le=4096)
+    """Most tokens that a ReflectionLLM writes, reserved in the context; any other model has its own
+    limit."""
+    context_tokens: int | None = knob(None, "write_rationale", ge=1)
+    """Tokens of prompt and rationale together; null asks the model. Documents that do not fit are
+    dropped, the weakest first."""
 
 
 GRAPHS: dict[str, type[Settings]] = {
