@@ -150,14 +150,14 @@ def test_a_fault_that_a_part_raises_is_one_short_line() -> None:
     assert len(str(raised.value)) == len(raised.value.reason) == 600
     assert str(raised.value).isprintable()
     assert isinstance(raised.value.__cause__, OSError)
-    with pytest.raises(RetrievalFailed, match="the index raised ZeroDivisionError"):
-        with wrap_errors(RetrievalFailed, "the index"):
-            1 / 0  # noqa: B018
+    said = "the index raised ZeroDivisionError"
+    with pytest.raises(RetrievalFailed, match=said), wrap_errors(RetrievalFailed, "the index"):
+        1 / 0  # noqa: B018
 
 
 def test_a_full_disk_is_told_from_other_errors(tmp_path: Path) -> None:
     full = OSError(28, "No space left on device")
-    with pytest.raises(DiskFull, match="is full .*free space") as raised, wrap_disk_full(tmp_path):
+    with pytest.raises(DiskFull, match=r"is full .*free space") as raised, wrap_disk_full(tmp_path):
         raise full
     assert raised.value.__cause__ is full
     assert disk_full(tmp_path, RuntimeError("I/O error: ... (os error 28)"))
