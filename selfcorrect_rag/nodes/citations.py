@@ -35,13 +35,8 @@ def citation(
         question: chooses among several sentences that say it.
     """
     text, found = document.page_content, document.metadata
-    where: dict[str, Any] = {}
-    if isinstance(found.get("page"), int):
-        where["page"] = found["page"]
-    if isinstance(found.get("heading"), str):
-        where["heading"] = title_line(found["heading"])
     quotes = (sentence_stating(text, each, question) for each in said)
-    return Citation(
+    cited = Citation(
         number=number,
         passage=passage,
         title=title_of(document),
@@ -49,8 +44,12 @@ def citation(
         text=text,
         quote=next(filter(None, quotes), ""),
         segments=list(segments),
-        **where,
     )
+    if isinstance(found.get("page"), int):
+        cited["page"] = found["page"]
+    if isinstance(found.get("heading"), str):
+        cited["heading"] = title_line(found["heading"])
+    return cited
 
 
 def citations_of(

@@ -73,7 +73,9 @@ async def _read_by(
     if reads_apart:
         sources = [[i] for i in every] or [[]]
         prompts = [
-            segment_prompt(question, [], knowledge, "retrieve" if each else "none", *each or [None])
+            segment_prompt(question, [], knowledge, "retrieve", each[0])
+            if each
+            else segment_prompt(question, [], knowledge, "none", None)
             for each in sources
         ]
     else:

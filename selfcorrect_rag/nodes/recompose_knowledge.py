@@ -39,8 +39,9 @@ def recompose_knowledge(settings: CRAGSettings | None = None) -> Node[Any]:
             notes.append("no knowledge was left: written from the best document retrieved")
         elif not knowledge:
             notes.append("no knowledge was found: written without")
-        counts = {"internal": len(internal), "external": len(external)}
-        run.emit(KnowledgeRecomposed(event="knowledge", **counts))
+        run.emit(
+            KnowledgeRecomposed(event="knowledge", internal=len(internal), external=len(external))
+        )
         chosen = run.settings
         if isinstance(chosen, SelfCRAGSettings) and chosen.contexts == "all":
             n = len(internal)

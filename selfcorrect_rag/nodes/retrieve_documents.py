@@ -33,7 +33,7 @@ def retrieve_documents(
     source = None if retriever is None else AnyRetriever(retriever)
 
     async def step(state: Mapping[str, Any], run: Run[RetrievesOnce]) -> Update:
-        passages, notes = state["passages"], []
+        passages, notes = state["passages"], list[str]()
         if not state["fixed"]:
             if source is None:
                 raise NoDocument(

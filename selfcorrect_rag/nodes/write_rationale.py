@@ -28,6 +28,7 @@ from selfcorrect_rag.state import Demonstration, known_tokens
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Names, for a note, of the limit that a prompt exceeds."""
+Kind = Literal["documents", "demonstrations"]
 
 
 def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> Node[Any]:
@@ -43,7 +44,8 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         size = sum(len(passage.page_content) for passage in state["passages"])
         fitted = await run.compute(_fit, model, state, run.settings, characters=size)
         for what, number in fitted.dropped:
-            run.emit(Dropped(event="dropped", what=what, number=number, limit=fitted.limit))
+            limit = fitted.limit or 0
+            run.emit(Dropped(event="dropped", what=what, number=number, limit=limit))
         speaker: Any = model
         given: Any = [HumanMessage("".join(part.text for part in fitted.prompt.parts))]
         if is_llm(model):
@@ -79,8 +81,8 @@ class _Fitted(NamedTuple):
     mode: Mode
     numbering: list[int]
     demonstrations: list[Demonstration]
-    dropped: list[tuple[Literal["documents", "demonstrations"], int]]
-    limit: int
+    dropped: list[tuple[Kind, int]]
+    limit: int | None
     stopped: bool
     notes: list[str]
 
@@ -115,7 +117,8 @@ def _fit(
         )
 
     documents, demonstrations = every, len(examples)
-    dropped, stopped = [], is_too_long(documents, demonstrations)
+    dropped: list[tuple[Kind, int]] = []
+    stopped = is_too_long(documents, demonstrations)
     if stopped:
         # Binary search, since each check builds and tokenizes the whole prompt.
         documents = bisect_left(range(1, every), True, key=lambda n: is_too_long(n, len(examples)))
@@ -127,7 +130,7 @@ def _fit(
             demonstrations = max(fitting - 1, 0)
         if is_too_long(documents, demonstrations):
             notes.append(f"the prompt is longer than the {limit} tokens {whose}")
-        counts = [
+        counts: list[tuple[Kind, int, int]] = [
             ("documents", every, documents),
             ("demonstrations", len(examples), demonstrations),
         ]
