@@ -132,5 +132,7 @@ def test_a_server_killed_in_mid_run_and_restarted(running: Server) -> None:
             first[0].result(60)
             running.kill()
             rest = [pool.submit(llm.invoke, each, max_tokens=8) for each in asked[20:]]
-            threading.Thread(target=running.start).start()
+            starting = threading.Thread(target=running.start)
+            starting.start()
             assert [call.result(300) for call in (*first, *rest)] == expected
+            starting.join(300)
