@@ -179,21 +179,21 @@ def no_query() -> list[Document]:
 
 
 REFUSED: list[tuple[str, Any, str]] = [
-    ("llm", store().as_retriever(), "llm must be .*, got a VectorStoreRetriever"),
-    ("llm", find, "llm must be .*, got a function"),
+    ("llm", store().as_retriever(), "llm must be .*, got VectorStoreRetriever"),
+    ("llm", find, "llm must be .*, got function"),
     ("retriever", "notes", "retriever"),
     ("retriever", chat(), "FakeListChatModel"),
     ("retriever", plain, "StructuredTool"),
     ("retriever", no_query, "function"),
     ("reranker", find, "reranker must be a LangChain document compressor, got function"),
-    ("follow_up", find, "follow_up must be .*, got a function"),
+    ("follow_up", find, "follow_up must be .*, got function"),
 ]
 REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
-    ("evaluator", find, "evaluator must be .*, got a function"),
-    ("evaluator", store().as_retriever(), "evaluator must be .*, got a Vector"),
+    ("evaluator", find, "evaluator must be .*, got function"),
+    ("evaluator", store().as_retriever(), "evaluator must be .*, got Vector"),
     ("web_search", WordEvaluator(), "web_search must be .* got WordEvaluator"),
     ("web_search", chat(), "web_search must be .* got FakeListChatModel"),
-    ("rewriter", 7, "rewriter must be .*, got a int"),
+    ("rewriter", 7, "rewriter must be .*, got int"),
     ("decompose", "lines", "decompose must be a function .*, got str"),
     ("strip_filter", 0.5, "strip_filter must be a function .*, got float"),
 ]
@@ -217,7 +217,7 @@ def test_what_does_not_correct(name: str, argument: str, given: Any, message: st
 def test_a_chain_is_no_model_that_is_asked_for_its_critique(name: str) -> None:
     for chain in (RunnableLambda(str) | chat(), chat() | StrOutputParser()):
         assert run(factories(llm=chain)["crag"]())["answer"]
-        with pytest.raises(BadArgument, match="got a RunnableSequence"):
+        with pytest.raises(BadArgument, match="got RunnableSequence"):
             factories(llm=chain)[name]()
 
 
