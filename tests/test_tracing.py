@@ -15,10 +15,10 @@ from langchain_core.tracers.schemas import Run
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.search import WebSearch
+from tests.four_graphs import ANSWER, PLAIN, build, chat, write
 from tests.prompted_runs import opinion
 from tests.providers import LOGPROBS, Provider
 from tests.scripted import ScriptedReflectionLLM, document, segment
-from tests.test_streams import ANSWER, PLAIN, build, chat, write
 
 GRAPHS = ["self_rag", "crag", "self_crag", "instruct_rag"]
 

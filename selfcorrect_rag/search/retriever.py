@@ -229,13 +229,17 @@ class FunctionRetriever(BaseRetriever):
             **ensure_config(),
             "callbacks": run_manager.get_sync().get_child(),
         }
-        with wrap_errors(self.fault, self.source), set_config_context(config):
+
+        async def documents() -> list[Document]:
             if is_async_callable(function) or is_async_generator(function):
                 found = self._called(function, query)
             else:  # a StopIteration in a bare thread would never end the wait
                 found = await run_in_executor(None, self._called, function, query)
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
+
+        with wrap_errors(self.fault, self.source), set_config_context(config) as context:
+            return await asyncio.create_task(documents(), context=context)
 
     def _documents(self, query: str) -> list[Document]:
         return as_documents(self.read(self._called(self.function, query)), self.source)
