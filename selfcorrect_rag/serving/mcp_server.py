@@ -34,10 +34,10 @@ from pydantic import BaseModel, Field
 
 from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.errors import SelfCorrectError, one_line
+from selfcorrect_rag.intake import shown_source, title_line, web_address
 from selfcorrect_rag.serving.hosts import host_names
 from selfcorrect_rag.serving.parts import Graph, Parts
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings
-from selfcorrect_rag.intake import shown_source, title_line, web_address
 
 TOOLS = {
     "self_rag": (
