@@ -88,8 +88,12 @@ def _nq() -> list[Asked]:
     for number, row in enumerate(for_calibration(kept, kept=False)):
         page = row.title, row.passage
         question = Question(f"nq-{number}", row.question, row.answers)
-        found.append(Asked(question, lambda d, p=page: (d.metadata["title"], d.page_content) == p))
+        found.append(Asked(question, partial(_is_page, page)))
     return found
+
+
+def _is_page(page: tuple[str, str], document: Document) -> bool:
+    return (document.metadata["title"], document.page_content) == page
 
 
 def _hotpotqa() -> list[Asked]:

@@ -14,7 +14,7 @@ PROMPT = (
 
 def build(parts: Parts) -> Graph:
     """Build the agent; its settings are Self-CRAG's."""
-    return create_agent(
+    agent: Graph = create_agent(
         parts.agent_model,
         [as_tool(parts.graph("self_crag"), context="agent")],
         system_prompt=PROMPT,
@@ -22,6 +22,7 @@ def build(parts: Parts) -> Graph:
         context_schema=SelfCRAGSettings,
         name="chat_agent",
     )
+    return agent
 
 
 graph = served(build)

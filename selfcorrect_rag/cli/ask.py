@@ -92,7 +92,8 @@ async def answered(graph: "Graph", given: Any, status: StatusLine) -> dict[str, 
 
     config: Any = {"configurable": {"thread_id": "terminal"}}
     while True:
-        result: dict[str, Any] = {}
+        result: Any = {}
+        part: Any
         async for mode, part in graph.astream(given, config, stream_mode=["tasks", "values"]):
             if mode == "values":
                 result = part

@@ -111,7 +111,7 @@ class Parts:
         return self.llm if self.config.runs_on == "chat" else None
 
     @property
-    def agent_model(self) -> Runnable[Any, Any]:
+    def agent_model(self) -> Any:
         """The chat model of the agent; without one, a rule that calls the tool and says so."""
         return self.chat_model or RuleChatModel()
 
@@ -163,7 +163,7 @@ class Parts:
             return f"the reader in {config.model}" if config.model else "the reader"
         return f"{config.model or 'the model'} on {config.runs_on}"
 
-    def settings(self, name: str, **given: Any) -> Settings:
+    def settings(self, name: str, **given: Any) -> Any:
         """Return the settings of the graph called ``name``: the configuration's, then ``given``.
 
         Raises:
