@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from selfcorrect_rag.evaluation.runner import Limits, Run, run_methods
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
 from selfcorrect_rag.evaluation.tasks import Question, question_hash
 from selfcorrect_rag.search import Index, load
-from selfcorrect_rag.search.index import passage_id
+from selfcorrect_rag.search.documents import passage_id
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 

@@ -4,7 +4,7 @@ A turn is one question and its answer. `read_question` resets every key of the t
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NotRequired, Required
+from typing import Annotated, Any, Literal, NotRequired, Required, cast
 
 from langchain_core.documents import Document
 from langchain_core.messages import AnyMessage
@@ -86,7 +86,7 @@ def total(route: Sequence[Usage]) -> Usage:
         costs: dict[str, Any] = dict(step)
         for key, count in added.items():
             added[key] = None if count is None or costs[key] is None else count + costs[key]
-    return Usage(**added)  # type: ignore[typeddict-item]
+    return cast(Usage, added)
 
 
 def costs_by_step(route: Sequence[StepRun]) -> dict[str, Usage]:
@@ -104,10 +104,8 @@ def add_to_route(route: list[StepRun], runs: list[StepRun]) -> list[StepRun]:
     """Reducer: append runs; one of another turn came from the cache and costs nothing."""
     turn = route[0]["turn"] if route else None
     hit: dict[str, Any] = {"cached": True, **FREE}
-    return [
-        *route,
-        *({**r, **hit, "turn": turn} if turn not in (None, r["turn"]) else r for r in runs),
-    ]  # type: ignore[typeddict-item]
+    added: Any = [{**r, **hit, "turn": turn} if turn not in (None, r["turn"]) else r for r in runs]
+    return [*route, *added]
 
 
 def add_notes(notes: list[str], new: list[str]) -> list[str]:
@@ -436,8 +434,19 @@ class InstructRAGState(TurnState, InstructRAGOutput, total=False):
 
 def blank_state() -> dict[str, Any]:
     """Return the values with which a turn of any graph begins, for nodes used elsewhere too."""
-    common = {"answer": "", "cited_answer": "", "citations": [], "sufficiency": None}
-    costs = {"notes": [], "route": [], "usage": FREE, "stopped": None, "fixed": False}
+    common: dict[str, Any] = {
+        "answer": "",
+        "cited_answer": "",
+        "citations": [],
+        "sufficiency": None,
+    }
+    costs: dict[str, Any] = {
+        "notes": [],
+        "route": [],
+        "usage": FREE,
+        "stopped": None,
+        "fixed": False,
+    }
     return {
         "passages": [],
         **common,

@@ -65,7 +65,7 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
         made = made()
     if made is None:
         try:
-            made = require("langchain.chat_models", "chat").init_chat_model(name, **options)
+            made = require("langchain.chat_models", "agents").init_chat_model(name, **options)
         except MissingExtra as error:
             raise MissingExtra(
                 f"{name} is not an importable module:attribute, and {error}"
@@ -157,7 +157,7 @@ def as_embeddings(given: object) -> Embeddings | None:
         MissingExtra: it is a name, and langchain is not installed.
     """
     if isinstance(given, str):
-        made: Embeddings = require("langchain.embeddings", "chat").init_embeddings(given)
+        made: Embeddings = require("langchain.embeddings", "agents").init_embeddings(given)
         return made
     if given is None or isinstance(given, Embeddings):
         return given

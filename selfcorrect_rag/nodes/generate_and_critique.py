@@ -102,9 +102,17 @@ def generate_and_critique(
             candidate["depth"], candidate["option"] = state["depth"], option
             candidate["parent"] = state["candidates"].index(written[-1]) if written else None
             candidates.append(candidate)
-            shown = ("depth", "beam", "passage", "text", "critique", "score")
-            event: Any = {"event": "candidate_scored", **{key: candidate[key] for key in shown}}
-            run.emit(CandidateScored(**event))
+            run.emit(
+                CandidateScored(
+                    event="candidate_scored",
+                    depth=candidate["depth"],
+                    beam=candidate["beam"],
+                    passage=candidate["passage"],
+                    text=candidate["text"],
+                    critique=candidate["critique"],
+                    score=candidate["score"],
+                )
+            )
         notes = _shortened(segments) + prompted_notes(segments)
         update: Update = {}
         if batch.limit:

@@ -247,13 +247,14 @@ class Node(Runnable[Any, Update], Generic[S]):
     ) -> Update:
         """Add the run and its costs to the update's route, and notes that calls left."""
         route: Sequence[StepRun] = [] if self.begins_turn else state["route"]
-        step = StepRun(
-            **{**run.costs, "seconds": time.perf_counter() - started},
-            step=(run.config.get("metadata") or {}).get("langgraph_node", self.name),
-            failed=failed,
-            cached=False,
-            turn=route[0]["turn"] if route else uuid4().hex,
-        )
+        step: Any = {
+            **run.costs,
+            "seconds": time.perf_counter() - started,
+            "step": (run.config.get("metadata") or {}).get("langgraph_node", self.name),
+            "failed": failed,
+            "cached": False,
+            "turn": route[0]["turn"] if route else uuid4().hex,
+        }
         update["route"] = Overwrite([step]) if self.begins_turn else [step]
         if run.notes:
             update["notes"] = [*update.get("notes", ()), *run.notes]

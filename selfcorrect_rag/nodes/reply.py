@@ -30,7 +30,7 @@ def say(state: Mapping[str, Any], run: Run[Any], text: str, said: int = 0) -> No
     """Stream the reply as far as it is known, of which earlier steps have streamed ``said``
     characters; not if the graph runs in a tool."""
     if len(text) > said:
-        _push(run, AIMessageChunk([_part(text[said:])], id=_reply_id(state)))
+        _push(run, AIMessageChunk(content=[_part(text[said:])], id=_reply_id(state)))
 
 
 def reply(
@@ -64,7 +64,7 @@ def reply(
         known, usage = streamed.response_metadata, message.usage_metadata
         block: Any = message.content[0]
         chunk = AIMessageChunk(
-            [{**block, **_part(rest)}],
+            content=[{**block, **_part(rest)}],
             id=message.id,
             usage_metadata=subtract_usage(usage, streamed.usage_metadata) if usage else None,
             response_metadata={

@@ -165,7 +165,7 @@ def _citation(citation: Mapping[str, Any], knowledge: str) -> dict[str, Any]:
         "number": citation.get("number"),
         "title": title or source or "untitled",
         "source": source,
-        "url": web_address(citation.get("source")),
+        "url": web_address(citation.get("source") or ""),
         "page": citation.get("page"),
         "heading": visible(heading),
         "quote": visible(citation.get("quote") or ""),

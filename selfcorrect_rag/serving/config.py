@@ -200,7 +200,8 @@ def parse_value(name: str, text: str, *kinds: type[BaseModel]) -> Any:
     field = next((k.model_fields[name] for k in kinds if name in k.model_fields), None)
     if field is None:
         raise BadOption(unknown_name(name, {n for k in kinds for n in k.model_fields}))
-    adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)
+    annotation: Any = field.annotation
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
     readings: list[Any] = [text, [part.strip() for part in text.split(",")]]
     try:
         readings.insert(1, json.loads(text))
