@@ -1,6 +1,5 @@
 """Lets mkdocstrings read this package's docstrings: their references, and what its knobs say."""
 
-import ast
 import re
 from typing import Any
 
@@ -23,13 +22,14 @@ class Docstrings(griffe.Extension):
         call = attr.value
         if not isinstance(call, griffe.ExprCall) or str(call.function) != "knob":
             return
-        default, said, *others = call.arguments
+        default, *others = call.arguments
         given = [other for other in others if isinstance(other, griffe.ExprKeyword)]
         bounds = " and ".join(
             f"{SIGNS[b.name]} {number(attr, b.value)}" for b in given if b.name in SIGNS
         )
-        text = ast.literal_eval(str(said)) + (f" It is {bounds}." if bounds else "")
-        attr.docstring, attr.value = griffe.Docstring(text, parent=attr), default
+        if attr.docstring and bounds:
+            attr.docstring.value += f" It is {bounds}."
+        attr.value = default
 
 
 def number(attr: griffe.Attribute, bound: str | griffe.Expr) -> str | griffe.Expr | None:

@@ -39,7 +39,7 @@ from selfcorrect_rag.search.web_search import Web
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGOutput, CRAGState, Input
 
-CRAG = CompiledStateGraph[CRAGState, CRAGSettings, Input, CRAGOutput]
+CRAG = CompiledStateGraph[CRAGState, Any, Input, CRAGOutput]
 
 
 class ApprovalGraph(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):

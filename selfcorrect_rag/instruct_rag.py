@@ -30,7 +30,7 @@ from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState, known_tokens
 
-InstructRAG = CompiledStateGraph[InstructRAGState, InstructRAGSettings, Input, InstructRAGOutput]
+InstructRAG = CompiledStateGraph[InstructRAGState, Any, Input, InstructRAGOutput]
 
 
 def create_instruct_rag(

@@ -35,7 +35,7 @@ from selfcorrect_rag.search.web_search import Web
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import Input, SelfCRAGOutput, SelfCRAGState
 
-SelfCRAG = CompiledStateGraph[SelfCRAGState, SelfCRAGSettings, Input, SelfCRAGOutput]
+SelfCRAG = CompiledStateGraph[SelfCRAGState, Any, Input, SelfCRAGOutput]
 
 
 def create_self_crag(

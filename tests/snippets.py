@@ -25,6 +25,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import BaseChatModel
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import VectorStore
 
 from selfcorrect_rag.models import ReflectionLLM, RetrievalEvaluator
 from selfcorrect_rag.search import WebSearch
@@ -40,6 +41,7 @@ graph: CRAG
 llm: ReflectionLLM
 retriever: BaseRetriever
 second_retriever: BaseRetriever
+vector_store: VectorStore
 web: WebSearch
 web_search: WebSearch
 
