@@ -1,6 +1,6 @@
 """The graphs in LangChain agents: a tool, middleware, a corrective retriever, a support judge."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.agents.corrective_retriever import CorrectiveRetriever
 from selfcorrect_rag.agents.support import (
@@ -11,6 +11,9 @@ from selfcorrect_rag.agents.support import (
     unsupported,
 )
 from selfcorrect_rag.agents.tool import as_tool
+
+if TYPE_CHECKING:
+    from selfcorrect_rag.agents.middleware import CitationMiddleware, GroundingMiddleware
 
 _MIDDLEWARE = ("CitationMiddleware", "GroundingMiddleware")
 __all__ = [
