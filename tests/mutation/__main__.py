@@ -1,7 +1,7 @@
 """Mutation testing: change the code in one place at a time, and see that a test goes red.
 
 ``make mutants`` runs all modules of the table below, and with
-``MODULE=selfcorrect_rag/nodes/base/strips.py`` that one. It ends in a table. It fails where a
+``MODULE=selfcorrect_rag/nodes/strips.py`` that one. It ends in a table. It fails where a
 mutant survives that ``survivors.toml`` does not list, and where one of that list is killed or gone.
 Changes of the wording of messages are left out; so is what stands outside of functions, such as
 constants, which mutmut does not change.
@@ -25,24 +25,21 @@ PLUGINS = ("asyncio", "hypothesispytest", "tests.mutation.examples", "no:cachepr
 KILLED = ("killed", "timeout")
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "selfcorrect_rag/reflection.py": ("test_reflection.py",),
-    "selfcorrect_rag/nodes/base/strips.py": ("test_strips.py",),
+    "selfcorrect_rag/reflection.py": ("test_reflection.py", "test_reference.py"),
     "selfcorrect_rag/thresholds.py": ("test_thresholds.py",),
-    "selfcorrect_rag/prompts/rationale/documents.py": ("test_rationales.py",),
-    "selfcorrect_rag/prompts/rationale/mentions.py": ("test_rationales.py",),
-    "selfcorrect_rag/prompts/rationale/clauses.py": ("test_rationales.py",),
-    "selfcorrect_rag/prompts/rationale/exceptions.py": ("test_rationales.py",),
-    "selfcorrect_rag/prompts/rationale/anaphora.py": ("test_rationales.py",),
-    "selfcorrect_rag/prompts/rationale/conclusions.py": ("test_rationales.py",),
-    "selfcorrect_rag/prompts/refusals.py": ("test_citations.py", "test_rationales.py"),
-    "selfcorrect_rag/nodes/beam_select.py": ("nodes/test_beam_select.py",),
-    "selfcorrect_rag/nodes/base/citations.py": ("nodes/test_citing.py",),
-    "selfcorrect_rag/nodes/generate_and_critique.py": ("nodes/test_generate_and_critique.py",),
-    "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py",),
-    "selfcorrect_rag/nodes/base/limits.py": ("test_limits.py",),
-    "selfcorrect_rag/nodes/base/usage.py": ("test_usage.py", "test_costs.py"),
+    "selfcorrect_rag/nodes/strips.py": ("test_strips.py", "test_crag.py"),
+    "selfcorrect_rag/nodes/refine_strips.py": ("test_strips.py", "test_crag.py"),
+    "selfcorrect_rag/nodes/recompose_knowledge.py": ("test_crag.py", "test_citations.py"),
+    "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py", "test_crag.py"),
+    "selfcorrect_rag/nodes/beam_select.py": ("nodes/test_beam_nodes.py", "test_beam.py"),
+    "selfcorrect_rag/nodes/generate_and_critique.py": (
+        "nodes/test_beam_nodes.py",
+        "test_self_rag.py",
+        "test_reference.py",
+    ),
+    "selfcorrect_rag/nodes/citations.py": ("test_citations.py",),
+    "selfcorrect_rag/nodes/limits.py": ("test_limits.py",),
     "selfcorrect_rag/models/engines/tokens.py": ("test_tokens.py",),
-    "selfcorrect_rag/training/generator_rows.py": ("training/test_generator_rows.py",),
 }
 """Each module, and the test files that concern it: those that run against its mutants."""
 
