@@ -31,7 +31,7 @@ from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.serving.hosts import guard
 from selfcorrect_rag.serving.parts import Graph, Parts
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.ui.forms import fields, settings_from
+from selfcorrect_rag.ui.forms import THRESHOLDS, WEIGHTS, fields, settings_from
 from selfcorrect_rag.ui.runs import LiveRun, Runs
 from selfcorrect_rag.ui.store import PastRun, RunStore
 from selfcorrect_rag.ui.weigh import weigh, weighable
@@ -171,7 +171,11 @@ class _Pages:
         result, changes = await asyncio.to_thread(weigh, past, given)
         page = templates().get_template("run_page.html")
         shown = {**values, **given}
-        sliders = [{"name": n, "value": v, "limits": _limits(n)} for n, v in shown.items()]
+        labels = WEIGHTS | THRESHOLDS
+        sliders = [
+            {"name": n, "label": labels[n], "value": v, "limits": _limits(n)}
+            for n, v in shown.items()
+        ]
         return HTMLResponse(
             page.render(
                 run=view(result), past=past, sliders=sliders, changes=changes, other=bool(given)

@@ -7,8 +7,13 @@ from selfcorrect_rag.errors import BadSettings
 from selfcorrect_rag.serving.config import BadOption, parse_value
 from selfcorrect_rag.settings import GRAPHS, Settings
 
-WEIGHTS = ("weight_sequence", "weight_isrel", "weight_issup", "weight_isuse")
-THRESHOLDS = ("upper", "lower")
+WEIGHTS = {
+    "weight_sequence": "Weight of p(y)",
+    "weight_isrel": "Weight of ISREL",
+    "weight_issup": "Weight of ISSUP",
+    "weight_isuse": "Weight of ISUSE",
+}
+THRESHOLDS = {"upper": "Correct above", "lower": "Incorrect below"}
 
 
 def fields(graph: str, given: Mapping[str, str]) -> list[dict[str, Any]]:
