@@ -90,7 +90,10 @@ def test_a_fork_runs_with_other_thresholds(served: Any) -> None:
     first = client.runs.wait(thread, "crag", input={"question": QUESTION}, context=context)
     history = client.threads.get_history(thread, limit=50)
     point = next(s["checkpoint"] for s in history if s["next"] == ["grade_documents"])
-    second = client.runs.wait(thread, "crag", input=None, checkpoint=point, context=SEARCHING)
+    # A turn keeps the settings that it began with: they are in its state.
+    values = {"settings": SEARCHING}
+    fork = client.threads.update_state(thread, values, checkpoint=point, as_node="retrieve")
+    second = client.runs.wait(thread, "crag", input=None, checkpoint=fork["checkpoint"])
     assert (first["action"], second["action"]) == ("ambiguous", "incorrect")
     assert second["grades"] == first["grades"]
 
@@ -117,7 +120,9 @@ async def test_parallel_runs_do_not_mix(served: Any) -> None:
         text = f"{town} was founded by {town} Berg."
         documents = [{"page_content": text, "metadata": {"title": town}}]
         given = {"question": f"Who founded {town}?", "documents": documents}
-        return await client.runs.wait(None, "crag", input=given, context={"upper": -1.0})
+        return await client.runs.wait(
+            None, "crag", input=given, context={"upper": -1.0, "lower": -1.0}
+        )
 
     towns = TOWNS * 3
     for town, result in zip(towns, await asyncio.gather(*map(run, towns)), strict=True):

@@ -97,7 +97,7 @@ def test_a_question_is_asked_and_weighed(page: Any, tmp_path: Path) -> None:
     assert answer.bounding_box()["y"] < weights.bounding_box()["y"] < 800 * 2
     with page.expect_response(lambda r: "weight_isrel=0" in r.url):
         page.locator("[name=weight_isrel]").fill("0")
-    page.wait_for_function("location.search.includes('weight_isrel=0')")
+    page.wait_for_url("**weight_isrel=0**")
     assert page.locator("#why .card").count() >= 1
 
 
