@@ -53,6 +53,13 @@ def test_each_mode_has_its_prompt(
     assert len(result["demonstrations"]) == (2 if shows else 0)
 
 
+def test_a_mark_that_the_answer_has_is_not_set_again() -> None:
+    model = FakeListChatModel(responses=["Document [1] says it.\n\nAnswer: George Eliot [1]"])
+    result = create_instruct_rag(model, lambda query: documents()).invoke({"question": QUESTION})
+    assert result["cited_answer"] == "George Eliot [1]"
+    assert [cited["number"] for cited in result["citations"]] == [1]
+
+
 def test_studio_sees_the_routes() -> None:
     edges = {
         (edge.source, edge.target)

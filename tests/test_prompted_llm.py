@@ -372,6 +372,17 @@ def test_an_answer_within_any_number_of_calls(shape: Any, most: int) -> None:
         assert (result["stopped"] is None) == (most >= 13)
 
 
+@pytest.mark.parametrize("most", [2, 3, 5, 8, 13])
+def test_a_closed_set_keeps_to_the_calls_too(most: int) -> None:
+    model = Provider(answer=essay, **REFUSES)  # names no option, so that it is asked which one
+    graph = create_self_rag(PromptedReflectionLLM(model), lambda query: PASSAGES)
+    options = {"options": ("Austen", "Eliot")}
+    assert graph.invoke(ASKED, context=options)["usage"]["model_calls"] > 8
+    model._calls.clear()
+    graph.invoke(ASKED, context={**options, "max_model_calls": most})
+    assert len(model.calls) <= most
+
+
 def test_only_models_are_taken() -> None:
     for wrong in (RunnableLambda(str), 7, None):
         with pytest.raises(TypeError, match="llm must be a ReflectionLLM"):

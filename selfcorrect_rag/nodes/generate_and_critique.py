@@ -37,6 +37,8 @@ from selfcorrect_rag.state import Beam, Candidate, Limit, Segment, Source, Step
 NO_TEXT, UNREADABLE = "no text", "log-probabilities that are not numbers"
 PRUNED = "pruned by ISREL"
 """Why a candidate is dropped, besides hard constraints and pruning."""
+CALLS_AN_OPTION = 4
+"""Most calls to ask which option a text gives: three ways of asking a provider, and one retry."""
 
 
 class Request(NamedTuple):
@@ -94,7 +96,9 @@ def generate_and_critique(
             critique=batch.critique,
             whole=settings.short,
         )
-        options = await _options(run, model, state["question"], [s["text"] for s in segments])
+        spent = sum(r["model_calls"] for r in state["route"]) + run.costs["model_calls"]
+        texts = [segment["text"] for segment in segments]
+        options = await _options(run, model, state["question"], texts, spent)
         candidates = []
         for request, segment, option in zip(batch.requests, segments, options, strict=True):
             written = beams[request.beam]["segments"]
@@ -130,14 +134,19 @@ def generate_and_critique(
 
 
 async def _options(
-    run: Run[SelfRAGSettings], llm: ReflectionLLM, question: str, texts: Sequence[str]
+    run: Run[SelfRAGSettings], llm: ReflectionLLM, question: str, texts: Sequence[str], spent: int
 ) -> list[str | None]:
-    """The option that each text gives, in closed sets: word for word, or as a chat model says."""
-    options = run.settings.options
+    """The option that each text gives, in closed sets: word for word, or as a chat model says.
+
+    ``spent`` are the model calls so far.
+    """
+    options, most = run.settings.options, run.settings.max_model_calls
     if not run.settings.closed:
         return [None] * len(texts)
     found = [closed_answer(text, options) for text in texts]
     asked = [i for i, text in enumerate(texts) if found[i] is None and text.strip()]
+    if most is not None:
+        asked = asked[: max(0, most - spent) // CALLS_AN_OPTION]
     if not (asked and options and isinstance(llm, PromptedReflectionLLM)):
         return found
     classifier, field = ChatClassifier(llm.critic or llm.model), LabelField(option_labels(options))

@@ -40,7 +40,8 @@ def read_rationale(llm: object = None) -> Node[Any]:
             for n in ([] if is_refusal(answer) else useful)
         ]  # fmt: skip
         continue_message(state, run)
-        marks = "".join(f" [{n['number']}]" for n in citations)
+        numbers = [f"[{cited['number']}]" for cited in citations]
+        marks = "".join(f" {mark}" for mark in numbers if mark not in answer)
         run.emit(Answered(event="answered", answer=answer, citations=len(citations)))
         return {
             "question": state["question"],
