@@ -77,10 +77,6 @@ class BadTask(SelfCorrectError, ValueError):
     """The questions of an evaluation cannot be read."""
 
 
-class SynthesisFailed(SelfCorrectError, RuntimeError):
-    """A model failed for many questions in a row."""
-
-
 class BadDemonstrations(SelfCorrectError, ValueError):
     """Demonstrations lack what the mode shows, or cannot be chosen as requested."""
 
@@ -135,20 +131,8 @@ class WebSearchFailed(Fault):
     part = "web_search"
 
 
-class StoreFailed(Fault):
-    """A checkpointer or a vector store could not be read or written."""
-
-    part = "store"
-
-
 class NoCluster(SelfCorrectError, ConnectionError):
     """No Ray answers at an address, or none could be started."""
-
-
-class StepTimedOut(Fault, TimeoutError):
-    """A step took longer than the setting ``step_timeout``."""
-
-    part = "timeout"
 
 
 # Messages of other libraries

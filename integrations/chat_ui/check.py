@@ -1,4 +1,4 @@
-"""Ask in a real browser, and see the answer and a source to open: `make check-chat-ui`.
+"""Ask in a real browser, and see the answer and a source to open: `python integrations/chat_ui/check.py`.
 
 python integrations/chat_ui/check.py [--chromium PATH] [options of start.py]
 """

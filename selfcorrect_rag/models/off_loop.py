@@ -6,7 +6,6 @@ events are emitted and calls are counted as they would be here.
 """
 
 import asyncio
-import gc
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -66,16 +65,6 @@ def _result(call: Callable[[], T]) -> T:
         raise RuntimeError(
             "StopIteration: an iterator was empty; give next() a default, as in next(it, None)"
         ) from error
-
-
-def freeze_gc() -> None:
-    """Exclude all objects that exist now from garbage collection, as servers do with their models.
-
-    A full collection visits every object that torch and transformers have made, which blocks the
-    event loop for a tenth of a second.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
