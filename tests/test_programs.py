@@ -122,7 +122,8 @@ def test_a_hundred_questions(
 ) -> None:
     scripted = ScriptedReader({"Alexander Fleming": 0.9})
     monkeypatch.setattr("selfcorrect_rag.reader.Reader.load", lambda folder=None: scripted)
-    monkeypatch.setattr("selfcorrect_rag.reader.ReaderEvaluator", lambda reader: WordEvaluator())
+    graded = "selfcorrect_rag.serving.parts.ReaderEvaluator"
+    monkeypatch.setattr(graded, lambda reader: WordEvaluator())
     known = {"Who discovered penicillin?": "Alexander Fleming", "Who wrote Emma?": "Jane Austen"}
     rows = [{"question": q, "answers": [a]} for q, a in known.items()] * 60
     questions = tmp_path / "questions.jsonl"

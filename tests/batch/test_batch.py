@@ -194,9 +194,10 @@ def test_graphs_that_cannot_be_made(tmp_path: Path) -> None:
         batch_questions(questions, GraphSource("crag", {"approve_search": True}), tmp_path / "x")
 
 
-def test_a_graph_of_ours_into_parquet(tmp_path: Path) -> None:
+def test_a_graph_of_ours_into_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet as pq
 
+    monkeypatch.chdir(tmp_path)  # the index of the demo is made there
     file = write(tmp_path / "q.jsonl", {"question": "Who discovered penicillin?"}, "broken")
     source = GraphSource("crag", {"passages": 3, "web": "none"})
     summary = batch_questions(file, source, tmp_path / "out", form="parquet")
