@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.demo import RuleChatModel, demo_index
+from selfcorrect_rag.demo import RuleChatModel
 from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.reader import ReaderEmbeddings
+from selfcorrect_rag.search import Index
 from tests.crag_runs import WordEvaluator
 from tests.reader.scripted_reader import ScriptedReader
 from tests.test_examples import PENICILLIN, example, small_demo  # noqa: F401
@@ -135,6 +136,6 @@ def test_a_hundred_questions(
     assert len((tmp_path / "run" / "rows.jsonl").read_text().splitlines()) == 2 * 100
 
 
-def test_an_index_given_as_a_retriever_is_told_apart() -> None:
+def test_an_index_given_as_a_retriever_is_told_apart(tmp_path: Path) -> None:
     with pytest.raises(BadArgument, match=r"got Index: give its \.as_retriever\(\)"):
-        create_crag(RuleChatModel(), demo_index(), RuleChatModel())  # type: ignore[arg-type]
+        create_crag(RuleChatModel(), Index(tmp_path / "new", "bm25"), RuleChatModel())  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """CRAG's correction as a retriever."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,9 +174,11 @@ def test_wrong_arguments_are_refused_when_it_is_made() -> None:
         CorrectiveRetriever(lambda query: [], None)  # type: ignore[arg-type]
 
 
-def test_the_embedded_reader_corrects() -> None:
+def test_the_embedded_reader_corrects(tmp_path: Path) -> None:
     retriever = CorrectiveRetriever(
-        demo_index().as_retriever(), ReaderEvaluator(Reader.load()), demo_web()
+        demo_index(tmp_path / "index").as_retriever(),
+        ReaderEvaluator(Reader.load()),
+        demo_web(tmp_path / "web"),
     )
     (fleming,) = found(retriever, "Who discovered penicillin?")
     assert (fleming.metadata["title"], fleming.metadata["action"]) == (
