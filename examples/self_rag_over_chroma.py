@@ -22,5 +22,5 @@ def main(folder: str, collection: str, embeddings: Embeddings, question: str) ->
 
 
 if __name__ == "__main__":
-    # The embeddings that the collection was made with; the reader.s are in selfcorrect-rag[demo].
+    # The embeddings that the collection was made with; the reader's are in selfcorrect-rag[demo].
     main(sys.argv[1], sys.argv[2], ReaderEmbeddings(), sys.argv[3])

@@ -71,7 +71,7 @@ def test_a_model_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((n, "neither an importable") for n in ("acme:none", "own_models:absent", "nothing", "")),
+        *((n, "not an importable") for n in ("acme:none", "own_models:absent", "nothing", "")),
         ("own_models:number", "own_models:number must be a LangChain model, got int"),
         ("broken_models:llm", "nothing_of_the_kind"),
     ],

@@ -1,4 +1,4 @@
-"""Ask in a real browser, and see the answer and a source to open: `python integrations/chat_ui/check.py`.
+"""Ask in a real browser, and see the answer and a source to open.
 
 python integrations/chat_ui/check.py [--chromium PATH] [options of start.py]
 """

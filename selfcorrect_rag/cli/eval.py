@@ -88,6 +88,8 @@ def command(
         for name, method in made["methods"].items():
             means = (f"{key} {format_mean(mean)}" for key, mean in method["metrics"].items())
             tell(f"{name}: {', '.join(means)}; {method['failed']} failed")
+        if made["stopped"]:
+            tell(f"stopped by {made['stopped']}: the same command asks the rest", err=True)
         tell(f"The page is {out / 'report.html'}.")
     failed = any(method["failed"] for method in made["methods"].values())
     return int(failed or bool(made["stopped"]))

@@ -54,7 +54,8 @@ def show_explanation(result: Result, source: str, answers: str, seconds: float) 
     rows += _documents(f"passages from {source}", "P", result["passages"], result.get("grades"))
     rows += _strips("P", result.get("strips") or [])
     if result.get("web_query"):
-        rows.append(f"searched {result['web_source']} for: {result['web_query']}")
+        searched = "nothing from" if result.get("web_failure") else "searched"
+        rows.append(f"{searched} {result['web_source']} for: {result['web_query']}")
         rows += _documents("web results", "W", result["web_results"])
         rows += _strips("W", result.get("web_strips") or [])
     rows += _documents("knowledge", "K", result.get("knowledge") or [])
@@ -67,10 +68,10 @@ def show_explanation(result: Result, source: str, answers: str, seconds: float) 
     usage = result["usage"]
     steps = " > ".join(step["step"] for step in result["route"])
     tell(f"steps: {steps}", dim=True)
-    calls, read = usage["model_calls"], usage["prompt_tokens"] or 0
-    written = usage["generated_tokens"] or 0
-    cost = f"{calls} model calls, {read} tokens read, {written} written, {seconds:.1f} s"
-    tell(f"{answers}: {cost}", dim=True)
+    read, written = usage["prompt_tokens"], usage["generated_tokens"]
+    known = None not in (read, written)
+    tokens = f"{read} tokens read, {written} written" if known else "tokens not reported"
+    tell(f"{answers}: {usage['model_calls']} model calls, {tokens}, {seconds:.1f} s", dim=True)
 
 
 def _decision(retrieval: Mapping[str, Any]) -> str:

@@ -72,8 +72,8 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
             ) from error
         except Exception as error:  # each provider raises its own errors
             raise NoLanguageModel(
-                f"{name} is neither an importable module:attribute nor a provider's model: "
-                f"{safe_message(error)}"
+                f"{name} is not an importable module:attribute, and its provider does not open "
+                f"it: {safe_message(error)}"
             ) from error
     if not isinstance(made, Runnable):
         raise NoLanguageModel(f"{name} must be a LangChain model, got {type(made).__name__}")

@@ -288,7 +288,9 @@ def _find(option: str, name: str, *kinds: type) -> Any:
     except SelfCorrectError:
         raise
     except Exception as error:  # any code runs where a module is imported
-        raise BadOption(f"{option} {name}: cannot be imported ({error})") from error
+        raise BadOption(
+            f"{option} {name}: cannot be opened ({error}); a function is called without arguments"
+        ) from error
     if not isinstance(found, kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise BadOption(f"{option} {name}: expected a {wanted}, got {type(found).__name__}")
