@@ -223,8 +223,7 @@ class _Pages:
         run = self.runs.live.get(request.path_params["id"])
         if run and run.pause and run.reply and not run.reply.done():
             query = given.get("query", "").strip()
-            same = query in ("", run.pause.get("query"))
-            run.reply.set_result(given.get("approve") == "yes" and (same or query))
+            run.reply.set_result(given.get("approve") == "yes" and (query or True))
         return RedirectResponse(f"/runs/{request.path_params['id']}", 303)
 
     async def delete(self, request: Request) -> Response:

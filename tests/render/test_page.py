@@ -19,7 +19,7 @@ from selfcorrect_rag import (
     render_run,
     show_run,
 )
-from selfcorrect_rag.render.view import MAX_CHARACTERS, json_value, view, visible
+from selfcorrect_rag.render.view import MAX_CHARACTERS, json_value, segments, visible
 from tests.agents.scripted import reflecting
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 
@@ -149,7 +149,7 @@ def test_a_notebook_gets_a_frame_without_scripts() -> None:
 
 
 def test_candidates_are_ranked_within_their_segment() -> None:
-    result = RUNS["self_rag"]().invoke(QUESTION)
-    for rows in view(result)["segments"]:
-        scores = [row["score"] for row in rows]
-        assert scores == sorted(scores, reverse=True)
+    scores = [(0, 0.5), (0, 1.5), (1, 0.1), (1, None), (1, 0.9)]
+    candidates = [{"depth": depth, "path_score": score} for depth, score in scores]
+    ranked = [[row["number"] for row in rows] for rows in segments(candidates, "passages")]
+    assert ranked == [[1, 0], [4, 2, 3]]

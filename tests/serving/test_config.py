@@ -30,6 +30,7 @@ GRAPH_FILES = sorted((Path(__file__).parents[2] / "graphs").glob("*.py"))
         ("options", '["A", "B, C"]', ("A", "B, C")),
         ("hard_constraints", "[Fully supported]", ("[Fully supported]",)),
         ("instruction", "5", "5"),
+        ("instruction", "none", None),
         ("engine_options", '{"dtype": "bfloat16"}', {"dtype": "bfloat16"}),
         ("index", "notes-index", Path("notes-index")),
     ],
