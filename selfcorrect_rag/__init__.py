@@ -55,7 +55,7 @@ _MODULES = {
     **dict.fromkeys(("create_self_rag", "self_rag_builder"), "self_rag"),
     **dict.fromkeys(("render_run", "show_run"), "render"),
 }
-"""Where a name is defined; the settings classes are in ``settings``."""
+"""The module that defines a name; the settings classes are in ``settings``."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What flows through the graphs: TypedDicts of plain values, Documents and messages, and reducers.
+"""The state of the graphs: TypedDicts of plain values, Documents and messages, and reducers.
 
 A turn is one question and its answer. `read_question` resets every key of the turn before.
 """
@@ -263,7 +263,7 @@ class Candidate(TypedDict):
     score: float
     """Score of this segment alone, Eq. 3."""
     terms: list[Term]
-    """What ``score`` sums, each with its weight."""
+    """The terms that ``score`` sums, each with its weight."""
     path_score: float
     """Score of the beam that ends with it; beams are compared by it."""
     path_rule: str

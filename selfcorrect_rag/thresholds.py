@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal, NamedTuple, get_args
 
 Action = Literal["correct", "incorrect", "ambiguous"]
-"""What a retrieval triggers (CRAG section 4.3)."""
+"""The action that a retrieval triggers (CRAG section 4.3)."""
 ANSWER_ABOVE = 0.7
 """Calibrated confidence above which the reader states an answer."""
 

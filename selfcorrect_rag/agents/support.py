@@ -81,7 +81,7 @@ class SentenceSupport(TypedDict):
     issup: str | None
     """The likeliest ISSUP token, such as ``[Fully supported]``; None if the model gave none."""
     probabilities: dict[str, float]
-    """Of each ISSUP token; empty if the model was not asked or gave none."""
+    """Probability of each ISSUP token; empty if the model was not asked or gave none."""
 
 
 def unsupported(claims: Sequence[SentenceSupport], support: Support = "partly") -> str:

@@ -59,7 +59,7 @@ class NoGraph(SelfCorrectError, RuntimeError):
 
 
 class GraphSource(NamedTuple):
-    """What a graph is made of, as JSON values: each process makes its own."""
+    """The parts of a graph, as JSON values: each process makes its own."""
 
     graph: str = "self_rag"
     """A key of ``GRAPHS``."""
@@ -112,7 +112,7 @@ class Cluster(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a folder of answers holds."""
+    """The counts of a folder of answers."""
 
     rows: int = 0
     failed: int = 0
@@ -120,7 +120,7 @@ class Summary(NamedTuple):
     """Rows that this run has finished."""
     model_calls: int | None = None
     prompt_tokens: int | None = None
-    """Of the models that report them; None if none does."""
+    """Tokens of the models that report them; None if none does."""
     generated_tokens: int | None = None
     seconds: float = 0.0
 
@@ -344,7 +344,7 @@ def open_ray(cluster: Cluster) -> Iterator[Any]:
 
 
 class _Place(NamedTuple):
-    """Where a row is journaled."""
+    """The place of a row in a journal."""
 
     place: str
     file: Path
@@ -353,7 +353,7 @@ class _Place(NamedTuple):
 
 
 def _index(folder: Path) -> dict[str, _Place]:
-    """Where each row is; of several rows of a question one that has not failed."""
+    """Return the place of each row; of several rows of a question one that has not failed."""
     index: dict[str, _Place] = {}
     for file in sorted((folder / "journals").glob("*.jsonl")):
         offset = 0

@@ -31,7 +31,7 @@ class EvaluatorCalibration(NamedTuple):
     chosen: Calibration
     """On the rows that they were chosen on, which is optimistic."""
     held_out: list[Calibration]
-    """Those of each half of the questions, on the other half; empty if there are too few."""
+    """Thresholds of each half of the questions, on the other half; empty if there are too few."""
 
     def as_json(self) -> dict[str, Any]:
         """As JSON values."""

@@ -26,7 +26,7 @@ from selfcorrect_rag.evaluation.tasks import Task, read_task
 
 
 class EvalOptions(BaseModel):
-    """What ``selfcorrect-rag eval`` takes."""
+    """Options of ``selfcorrect-rag eval``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -53,7 +53,7 @@ class EvalOptions(BaseModel):
 
 
 class Plan(NamedTuple):
-    """What a run asks, read and checked before any model is opened."""
+    """The questions and methods of a run, read and checked before any model is opened."""
 
     task: Task
     specs: list[Spec]

@@ -30,7 +30,7 @@ class BadMethod(SelfCorrectError, ValueError):
 
 
 class Kind(NamedTuple):
-    """What the name of a method stands for."""
+    """A method, as its name gives it."""
 
     settings: type[Settings]
     graph: str = ""
@@ -67,7 +67,7 @@ USAGE = ("model_calls", "prompt_tokens", "generated_tokens")
 
 
 class Parts(Protocol):
-    """What methods are made of; ``selfcorrect_rag.serving.parts.Parts`` is one."""
+    """The parts of methods; ``selfcorrect_rag.serving.parts.Parts`` is one."""
 
     @property
     def llm(self) -> Any:
@@ -244,7 +244,7 @@ class Method:
 
 
 def _context(question: Question, settings: Settings) -> dict[str, Any]:
-    """What the task asks for beside the method's settings: the instruction, and the options."""
+    """Return the instruction and the options that the task asks for."""
     instructions: Mapping[str, str] = self_rag.TASK_INSTRUCTIONS
     if isinstance(settings, InstructRAGSettings):
         # InstructRAG's (Table 8) are for the modes that write rationales.

@@ -173,7 +173,7 @@ def find_option(text: str, choices: Mapping[str, str]) -> str | None:
 
 
 def first_line(outcome: Outcome) -> str:
-    """What ALCE's ``eval.py`` reads of an answer with citations. Trap: other lines are lost."""
+    """Return what ALCE's ``eval.py`` reads of a cited answer. Trap: other lines are lost."""
     text = outcome.cited_answer or outcome.answer
     return text.strip().split("\n")[0].replace("<|im_end|>", "")
 

@@ -1,4 +1,4 @@
-"""What a method answered to a question, and what its outcomes add up to."""
+"""Outcomes: the answer of a method to a question, and sums over many."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -19,10 +19,10 @@ CANDIDATE = (
 
 
 class Outcome(NamedTuple):
-    """What one method answered to one question: a row of ``rows.jsonl``."""
+    """The answer of one method to one question: a row of ``rows.jsonl``."""
 
     id: str
-    """Of the question."""
+    """The id of the question."""
     method: str
     answer: str
     """Without citation marks; empty if the run failed."""

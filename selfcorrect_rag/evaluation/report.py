@@ -1,4 +1,4 @@
-"""What a run found: summary.json, and report.html with tables, plots and all answers."""
+"""The report of a run: summary.json, and report.html with tables, plots and all answers."""
 
 import base64
 import io

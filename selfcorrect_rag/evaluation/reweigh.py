@@ -1,4 +1,4 @@
-"""What Self-RAG would have chosen with other weights: its recorded candidates, weighed again.
+"""Choose again with other weights of Self-RAG: its recorded candidates, weighed again.
 
 No model is asked. In short form and in closed sets this is exact. In long form other weights may
 continue a beam that the run did not write: such a question is left out, not guessed.

@@ -26,7 +26,7 @@ class AllFailed(SelfCorrectError, RuntimeError):
 
 
 class Run(NamedTuple):
-    """What is in the folder of a run."""
+    """The contents of the folder of a run."""
 
     questions: list[Question]
     """Without their passages if read from a folder."""

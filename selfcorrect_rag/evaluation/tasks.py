@@ -71,7 +71,7 @@ class Format(NamedTuple):
     question: tuple[str, ...] = QUESTIONS
     answers: tuple[str, ...] = ANSWERS
     labels: Mapping[str, str] = {}
-    """Of a closed set: the label in the file (lower case) and the option it means."""
+    """For a closed set: the label in the file (lower case) and the option it means."""
 
 
 YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}

@@ -1,4 +1,4 @@
-"""What a model wrote, handed from the step that asked it to the step that answers with it."""
+"""The text that a model wrote, from the step that asked it to the one that answers with it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -101,7 +101,7 @@ def inference_prompt(
 
 
 class InferenceRequest(NamedTuple):
-    """What an inference prompt asks."""
+    """The parts of an inference prompt."""
 
     question: str
     documents: list[tuple[str, str]]

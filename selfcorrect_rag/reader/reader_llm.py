@@ -147,11 +147,11 @@ class ReaderLLM(ReflectionLLM):
 
 
 class _Request(NamedTuple):
-    """What a prompt asks."""
+    """The question and the passages of a prompt."""
 
     question: str
     passages: list[Passage]
-    """What to read; empty if the reader does not understand the question."""
+    """Passages to read; empty if the reader does not understand the question."""
     written: str = ""
     """The answer's sentences before this one."""
     is_rationale: bool = False

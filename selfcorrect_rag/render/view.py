@@ -16,7 +16,7 @@ from selfcorrect_rag.reflection import GROUPS
 Result = Mapping[str, Any]
 """A graph's result, or the JSON of one."""
 MAX_CHARACTERS = 20_000
-"""Of any one text; the rest is cut, and the page says so."""
+"""Maximum characters of a text; the rest is cut, and the page says so."""
 GRAPHS = {
     "self_rag": "Self-RAG",
     "crag": "CRAG",

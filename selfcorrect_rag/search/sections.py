@@ -1,4 +1,4 @@
-"""What files are converted into: sections of text and tables, under their headings."""
+"""The form that files are converted into: sections of text and tables, under their headings."""
 
 import codecs
 import gzip

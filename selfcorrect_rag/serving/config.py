@@ -1,4 +1,4 @@
-"""What graphs run on: one configuration for the command line, served graphs and MCP.
+"""One configuration for the command line, served graphs and MCP.
 
 Each field can be set by a TOML file, by a variable of the environment (``base_url`` is
 ``SELFCORRECT_BASE_URL``), and on the command line by an option or by ``--set``.

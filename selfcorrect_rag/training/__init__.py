@@ -16,7 +16,7 @@ class Entrypoint(NamedTuple):
     """Its module here, imported at the first use."""
     options_class: str
     data: str
-    """What each row of the data is."""
+    """The form of each row of the data."""
     help: str
 
     @property

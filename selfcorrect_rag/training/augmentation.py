@@ -45,7 +45,7 @@ class Label:
     token: str | None
     """A reflection token; None if there is none, for a ``reason``."""
     probability: float | None = None
-    """Of the token among the allowed ones, in [0, 1]; None if the critic gives none."""
+    """Probability of the token among the allowed ones, in [0, 1]; None if the critic gives none."""
     reason: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What all fine-tunings share: options, transformers' Trainer, LoRA, export, masked rows.
+"""The common parts of all fine-tunings: options, transformers' Trainer, LoRA, export, masked rows.
 
 A fine-tuning takes ``rows``, a folder ``out``, options, and perhaps a ``base``: a model and its
 tokenizer to start from instead of ``options.model``, changed in place. The same call resumes from

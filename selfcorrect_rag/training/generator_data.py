@@ -68,7 +68,7 @@ class GeneratorDataOptions(LabellingOptions):
     max_attempts: PositiveInt = 2
     """Maximum answers of a language model while they are malformed."""
     engine: Literal["transformers", "vllm"] = "transformers"
-    """What runs a critic."""
+    """The engine that runs a critic."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     """Arguments of Critic.from_pretrained or Critic.on_vllm."""
     chunk_size: PositiveInt = 64

@@ -35,7 +35,7 @@ class InstructOptions(
     """Options of ``train instruct``; defaults are InstructRAG's (appendix B)."""
 
     order: Order = "best_last"
-    """Where each row's best document is."""
+    """The place of each row's best document."""
 
 
 class InstructRow(Row):

@@ -31,7 +31,7 @@ LABELS = "labels.jsonl"
 
 
 class LabellingOptions(Options):
-    """What all entrypoints that ask a language model share."""
+    """The options of all entrypoints that ask a language model."""
 
     run_only = frozenset({"max_concurrency", "estimate"})
 

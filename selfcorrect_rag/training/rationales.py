@@ -86,13 +86,13 @@ class RationaleOptions(LabellingOptions):
     model: str = ""
     """PROVIDER:MODEL or MODULE:ATTRIBUTE; empty: the paper's template (Table 6)."""
     dataset: Dataset = "nq"
-    """Whose instruction (Table 8) and number of documents to use."""
+    """The data set whose instruction (Table 8) and number of documents to use."""
     instruction: str | None = None
     """An instruction in place of the dataset's."""
     top_k: PositiveInt | None = None
     """Maximum documents in place of the dataset's number."""
     order: Order = "best_last"
-    """Where the best document is; last as in the official code."""
+    """The place of the best document; last as in the official code."""
     with_answers: bool = True
     """False: the ablation without answers (Table 4)."""
     with_documents: bool = True

@@ -1,4 +1,4 @@
-"""What all training data shares: rows as pydantic models, options, and fixed parts of questions."""
+"""The common parts of all training data: rows as pydantic models, and options."""
 
 import hashlib
 import json
@@ -50,7 +50,7 @@ class Options(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the result, as JSON values."""
+        """Return the options that decide the result, as JSON values."""
         return self.model_dump(mode="json", exclude={"data", "out", *self.run_only})
 
 

@@ -39,7 +39,7 @@ class LiveRun:
     result: dict[str, Any] = field(default_factory=dict)
     """As far as it is known."""
     log: list[dict[str, Any]] = field(default_factory=list)
-    """What pages are told: each entry has a ``kind``."""
+    """The entries that pages are told: each entry has a ``kind``."""
     pause: dict[str, Any] | None = None
     """The search that waits for a person's approval: ``query`` and ``source``."""
     reply: "asyncio.Future[bool | str] | None" = None

@@ -1,4 +1,4 @@
-"""What other weights and thresholds would have chosen in a finished run, without a model call."""
+"""Choose again in a finished run, with other weights and thresholds and no model call."""
 
 from collections.abc import Mapping
 from typing import Any

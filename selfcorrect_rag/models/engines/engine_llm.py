@@ -313,7 +313,7 @@ class _TextStream:
 
 
 def _stop_place(text: str, stop: Sequence[str]) -> int:
-    """Where the first stop string begins; the text's length without one."""
+    """Return the place where the first stop string begins; the text's length without one."""
     return min((text.find(string) for string in stop if string in text), default=len(text))
 
 
