@@ -282,3 +282,21 @@ def test_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert shown.index("CRAG") < shown.index("data")
     assert "no setting" in error_of(capsys, "train", "evaluator", "--set", "datta=x")
+
+
+def test_tokens_that_no_model_reports_are_not_counted_as_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = f"{__name__}:make_stated"
+    given = ["--graph", "instruct-rag", "--model", model, "--explain"]
+    assert main(["ask", PORT, *given]) == 0
+    assert "tokens not reported" in capsys.readouterr().out
+
+
+def test_eval_says_what_stopped_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [json.dumps({"question": q, "answers": ["8443"]}) for q in (PORT, RENT, f"{RENT} Now?")]
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text("\n".join(rows), encoding="utf-8")
+    given = ["eval", str(questions), "--out", str(tmp_path / "run"), "--method", "rag"]
+    assert main([*given, "--set", "max_calls=1", "--set", "concurrency=1"]) == 1
+    assert "stopped by max_calls" in capsys.readouterr().err
