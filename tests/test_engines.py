@@ -232,6 +232,24 @@ async def set_event(event: asyncio.Event) -> None:
     event.set()
 
 
+def test_closing_by_many_threads_closes_the_engine_once() -> None:
+    closed = []
+
+    class Slow(Scripted):
+        async def close(self) -> None:
+            for _ in range(100):
+                await asyncio.sleep(0)
+            closed.append(self)
+
+    llm = llm_of(Slow())
+    with ThreadPoolExecutor(8) as pool:
+        for closing in [pool.submit(llm.close) for _ in range(8)]:
+            closing.result(60)
+    assert len(closed) == 1
+    llm.close()
+    assert len(closed) == 1
+
+
 def test_calls_share_the_seconds_of_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries end once for all calls of a server that went away, and it is noticed when back."""
     now, asked = [0.0], [0]

@@ -58,7 +58,7 @@ def test_long_prompts_are_cut_or_refused_and_the_engine_goes_on(engine: VLLMRefl
 async def test_a_cancelled_call_leaves_the_engine(engine: VLLMReflectionLLM) -> None:
     runner, vllm = engine._runner, engine._runner.engine
     task = asyncio.ensure_future(runner.arun(runner.complete([[1, 2, 3]] * 8, LONG)))
-    while not vllm.unfinished:  # type: ignore[attr-defined]
+    while not (vllm.unfinished or task.done()):  # type: ignore[attr-defined]
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -93,11 +93,7 @@ def test_closing_under_callers_ends_them_all(checkpoint: Path) -> None:
     stream = runner.stream([1, 2, 3], LONG)
     next(stream)
     with ThreadPoolExecutor(16) as pool:
-        calls = [
-            pool.submit(lambda: runner.run(runner.complete([[1, 2, 3]], LONG))) for _ in range(12)
-        ]
-        while runner.engine.unfinished < 13:  # type: ignore[attr-defined]
-            time.sleep(0.01)
+        calls = [pool.submit(keep_asking, llm) for _ in range(12)]
         for closing in [pool.submit(llm.close) for _ in range(3)]:
             closing.result(60)
         assert {type(call.exception(60)) for call in calls} == {EngineFailed}

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from selfcorrect_rag.errors import EngineFailed, wrap_errors
@@ -23,9 +24,9 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 4.0
 EXIT_SECONDS = 10.0
 """Maximum seconds that the interpreter's exit waits for engines to close."""
 
-_loops: dict[threading.Thread, asyncio.AbstractEventLoop] = {}
-"""The loops that run, by thread. An engine that is freed while the interpreter exits can abort the
-process, so the exit waits for them."""
+_stops: dict[threading.Thread, Callable[[], None]] = {}
+"""What stops each running loop, by its thread. An engine that is freed while the interpreter exits
+can abort the process, so the exit waits for them."""
 _runners: "weakref.WeakSet[EngineRunner]" = weakref.WeakSet()
 
 
@@ -61,13 +62,14 @@ class EngineRunner:
 
     def _start(self) -> None:
         self._process, self._loop = os.getpid(), asyncio.new_event_loop()
+        stopping = asyncio.Event()
         # The thread holds no reference to this object, so that it can be freed.
         self._thread = threading.Thread(
-            target=_run_loop, args=(self._loop, self.engine), name="engine", daemon=True
+            target=_run_loop, args=(self._loop, self.engine, stopping), name="engine", daemon=True
         )
-        _loops[self._thread] = self._loop
+        self._stop = _stops[self._thread] = partial(_stop, self._loop, self._process, stopping)
         self._thread.start()
-        weakref.finalize(self, _stop, self._loop, self._process).atexit = False
+        weakref.finalize(self, self._stop).atexit = False
         self._turn, self._down_since = asyncio.Lock(), math.inf
         self._places: asyncio.Semaphore | None = None
 
@@ -141,7 +143,7 @@ class EngineRunner:
             self._closed = True
             if self._process != os.getpid():
                 return
-            _stop(self._loop, self._process)
+            self._stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -259,22 +261,23 @@ def _problem(given: Sequence[Completion], prompts: int, request: Request) -> str
     return None
 
 
-def _stop(loop: asyncio.AbstractEventLoop, process: int) -> None:
+def _stop(loop: asyncio.AbstractEventLoop, process: int, stopping: asyncio.Event) -> None:
+    """End a loop, once its engine is closed; may be repeated at any time."""
     if process == os.getpid():
         with suppress(RuntimeError):  # it is closed
-            loop.call_soon_threadsafe(loop.stop)
+            loop.call_soon_threadsafe(stopping.set)
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop, engine: Engine) -> None:
-    loop.run_forever()
+def _run_loop(loop: asyncio.AbstractEventLoop, engine: Engine, stopping: asyncio.Event) -> None:
     try:
-        loop.run_until_complete(_finish(engine))
+        loop.run_until_complete(_serve(engine, stopping))
     finally:
         loop.close()
-        _loops.pop(threading.current_thread(), None)
+        _stops.pop(threading.current_thread(), None)
 
 
-async def _finish(engine: Engine) -> None:
+async def _serve(engine: Engine, stopping: asyncio.Event) -> None:
+    await stopping.wait()
     await asyncio.sleep(0)  # calls that were just accepted begin, so that they fail as closed
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
@@ -286,15 +289,15 @@ async def _finish(engine: Engine) -> None:
 
 @atexit.register
 def _stop_all() -> None:
-    deadline, running = time.monotonic() + EXIT_SECONDS, dict(_loops)
-    for loop in running.values():
-        _stop(loop, os.getpid())
+    deadline, running = time.monotonic() + EXIT_SECONDS, dict(_stops)
+    for stop in running.values():
+        stop()
     for thread in running:
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _after_fork() -> None:
-    _loops.clear()  # they run in the parent alone
+    _stops.clear()  # they run in the parent alone
     for runner in list(_runners):
         runner._lock = threading.Lock()  # a thread of the parent may have held it
 
