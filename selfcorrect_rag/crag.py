@@ -29,8 +29,7 @@ from selfcorrect_rag.nodes.refine_strips import (
     refine_strips,
     select_web_strips,
 )
-from selfcorrect_rag.nodes.rerank import rerank
-from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
+from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
 from selfcorrect_rag.nodes.rewrite_query import Rewriter, rewrite_query
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web

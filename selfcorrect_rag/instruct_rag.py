@@ -21,11 +21,9 @@ from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import add_node, cache_policy
 from selfcorrect_rag.nodes.read_question import read_question
-from selfcorrect_rag.nodes.read_rationale import read_rationale
-from selfcorrect_rag.nodes.rerank import rerank
-from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
+from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
-from selfcorrect_rag.nodes.write_rationale import write_rationale
+from selfcorrect_rag.nodes.write_rationale import read_rationale, write_rationale
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState, known_tokens

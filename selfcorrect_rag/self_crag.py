@@ -24,8 +24,8 @@ from selfcorrect_rag.nodes.generate_and_critique import batch_of, generate_and_c
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.limits import is_ended
 from selfcorrect_rag.nodes.node import add_node, cache_policy
-from selfcorrect_rag.nodes.read_knowledge import read_knowledge
 from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.recompose_knowledge import read_knowledge
 from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
 from selfcorrect_rag.nodes.rewrite_query import Rewriter

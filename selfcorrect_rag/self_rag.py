@@ -23,8 +23,7 @@ from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_jud
 from selfcorrect_rag.nodes.limits import is_ended
 from selfcorrect_rag.nodes.node import add_node, cache_policy
 from selfcorrect_rag.nodes.read_question import read_question
-from selfcorrect_rag.nodes.rerank import rerank
-from selfcorrect_rag.nodes.retrieve import retrieve
+from selfcorrect_rag.nodes.retrieve import rerank, retrieve
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever

@@ -9,21 +9,21 @@ from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.models.critic import critic_input
 from selfcorrect_rag.prompts.chat import (
     answer_prompt,
+    follow_up_prompt,
     joint_critique_prompt,
     passages_critique_prompt,
+    sufficiency_prompt,
 )
-from selfcorrect_rag.prompts.closed_set import option_prompt
-from selfcorrect_rag.prompts.crag import knowledge_prompt, rewrite_prompt
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE
-from selfcorrect_rag.prompts.critique import Instance
-from selfcorrect_rag.prompts.decisions import sufficiency_prompt
-from selfcorrect_rag.prompts.evaluator import (
+from selfcorrect_rag.prompts.crag import (
     PromptKind,
+    knowledge_prompt,
     prompt_for_one,
     prompt_for_several,
+    rewrite_prompt,
 )
-from selfcorrect_rag.prompts.follow_up import follow_up_prompt
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, Instance
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
+from selfcorrect_rag.prompts.labels import option_prompt
 from selfcorrect_rag.settings import Mode
 
 Builder = Callable[[str, Document], Any]

@@ -11,7 +11,7 @@ from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.models.classification import ClassificationCounts
-from selfcorrect_rag.prompts.evaluator import VerdictParser, prompt_for_one, prompt_for_several
+from selfcorrect_rag.prompts.crag import VerdictParser, prompt_for_one, prompt_for_several
 from selfcorrect_rag.thresholds import Thresholds
 from tests.providers import LOGPROBS, REFUSES, Provider, Refused, ToolCaller
 

@@ -15,8 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
 from selfcorrect_rag.models import Completion, Engine, Request
 from selfcorrect_rag.models.critic import Critic, CriticInput, CriticTokenizer, critic_input
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
-from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.reflection import TOKENS
 from tests.conftest import byte_level_tokenizer, random_model
 

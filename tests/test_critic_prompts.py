@@ -11,8 +11,9 @@ from selfcorrect_rag.prompts.critic import (
     ISUSE,
     RETRIEVE,
     RETRIEVE_MORE,
+    CritiqueAnswer,
+    Instance,
 )
-from selfcorrect_rag.prompts.critique import CritiqueAnswer, Instance
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import TOKENS, Group
 

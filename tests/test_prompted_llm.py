@@ -18,8 +18,7 @@ from selfcorrect_rag.prompts.chat import (
     passages_critique_prompt,
     segment_request,
 )
-from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE
-from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE, Instance
 from selfcorrect_rag.reflection import Group, critique, critique_score, retrieval_probability
 from tests.prompted_runs import (
     NOVEL,

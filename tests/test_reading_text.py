@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfcorrect_rag.prompts.approval import REPLY_SCHEMA, approval_request, approved
+from selfcorrect_rag.nodes.web_search import REPLY_SCHEMA, approval_request, approved
 from selfcorrect_rag.prompts.chat import answer_prompt
-from selfcorrect_rag.prompts.closed_set import closed_answer, option_labels, option_prompt
 from selfcorrect_rag.prompts.crag import RULES
-from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.critic import Instance
 from selfcorrect_rag.prompts.instruct_rag import read_answer, read_numbers
-from selfcorrect_rag.prompts.marks import marks_in, read_marks, without_marks
-from selfcorrect_rag.prompts.refusals import REFUSAL, is_refusal
+from selfcorrect_rag.prompts.labels import closed_answer, option_labels, option_prompt
+from selfcorrect_rag.prompts.marks import REFUSAL, is_refusal, marks_in, read_marks, without_marks
 from selfcorrect_rag.prompts.sentences import (
     LONGEST_QUOTE,
     sentence_place,

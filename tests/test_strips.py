@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nodes.strips import Decomposition, decompose, keep, recompose
+from selfcorrect_rag.nodes.refine_strips import Decomposition, decompose_text, keep, recompose
 from selfcorrect_rag.state import Strip
 
 
@@ -27,13 +27,13 @@ def text(count: int) -> str:
     ],
 )
 def test_groups_of_three_and_no_sentence_alone(count: int, sizes: list[int]) -> None:
-    strips = decompose(text(count))
+    strips = decompose_text(text(count))
     assert [strip.count("sentence") for strip in strips] == sizes
     assert " ".join(strips) == text(count)
 
 
 def test_short_sentences_stay_with_a_neighbour() -> None:
-    strips = decompose(f"A heading. {text(3)} No. {text(3)}")
+    strips = decompose_text(f"A heading. {text(3)} No. {text(3)}")
     assert [strip.count("sentence") for strip in strips] == [3, 3]
     assert strips[0].startswith("A heading. This")
     assert strips[0].endswith("No.")
@@ -54,7 +54,7 @@ def test_short_sentences_stay_with_a_neighbour() -> None:
 def test_five_words_are_a_short_sentence_and_six_are_not(
     words: list[int], strips: list[list[int]]
 ) -> None:
-    found = decompose(" ".join("Word" + " word" * (n - 1) + "." for n in words))
+    found = decompose_text(" ".join("Word" + " word" * (n - 1) + "." for n in words))
     sizes = [[len(sentence.split()) for sentence in s.split(".")[:-1]] for s in found]
     assert sizes == strips
 
@@ -72,12 +72,12 @@ def test_five_words_are_a_short_sentence_and_six_are_not(
     ],
 )
 def test_windows_have_fifty_words_and_no_short_tail(words: int, sizes: list[int]) -> None:
-    strips = decompose("  ".join(map(str, range(words))), "windows")
+    strips = decompose_text("  ".join(map(str, range(words))), "windows")
     assert [len(strip.split()) for strip in strips] == sizes
 
 
 def test_a_passage_is_one_strip() -> None:
-    assert decompose(f" {text(4)}\n{text(4)}", "passage") == [f"{text(4)} {text(4)}"]
+    assert decompose_text(f" {text(4)}\n{text(4)}", "passage") == [f"{text(4)} {text(4)}"]
 
 
 @given(
@@ -86,7 +86,7 @@ def test_a_passage_is_one_strip() -> None:
 )
 def test_no_word_is_lost_or_said_twice(parts: list[str], how: Decomposition) -> None:
     whole = " ".join(parts)
-    assert " ".join(decompose(whole, how)).split() == whole.split()
+    assert " ".join(decompose_text(whole, how)).split() == whole.split()
 
 
 def strip(document: int, words: str, score: float) -> Strip:
@@ -144,12 +144,12 @@ def test_knowledge_stands_in_the_order_of_the_text() -> None:
 
 def test_a_heading_of_several_short_sentences_stays_by_itself_once_it_is_long() -> None:
     long = [f"Sentence {n} has more than five words." for n in range(4)]
-    strips = decompose(" ".join(["A b.", "C d.", "E f g.", *long]))
+    strips = decompose_text(" ".join(["A b.", "C d.", "E f g.", *long]))
     assert strips == [" ".join(["A b. C d. E f g.", *long[:2]]), " ".join(long[2:])]
 
 
 def test_a_paragraph_ends_a_sentence_and_keeps_its_line() -> None:
     """An option and the next one are not one sentence, and a reader can quote either."""
     text = "OPTIONS\n\n  -a, --all  count all\n    files too\n\n  -b, --bytes  print bytes. No."
-    (strip,) = decompose(text)
+    (strip,) = decompose_text(text)
     assert strip == "OPTIONS\n-a, --all count all files too\n-b, --bytes print bytes. No."

@@ -8,8 +8,8 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.prompts.marks import is_refusal
 from selfcorrect_rag.prompts.parts import as_text
-from selfcorrect_rag.prompts.refusals import is_refusal
 
 CANDIDATE = (
     *("depth", "parent", "step", "passage", "text", "critique", "sequence_probability"),

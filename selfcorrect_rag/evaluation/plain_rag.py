@@ -11,7 +11,7 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.generate import generate, read_answer
 from selfcorrect_rag.nodes.node import Node, Run, Update, add_node
 from selfcorrect_rag.nodes.read_question import read_question
-from selfcorrect_rag.nodes.retrieve_documents import retrieve_documents
+from selfcorrect_rag.nodes.retrieve import retrieve_documents
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import CRAGSettings, Settings
 from selfcorrect_rag.state import CRAGState, Input, Output

@@ -12,8 +12,8 @@ from selfcorrect_rag.evaluation.methods import Spec, labelled_options
 from selfcorrect_rag.evaluation.outcomes import Outcome
 from selfcorrect_rag.evaluation.runner import Run
 from selfcorrect_rag.evaluation.tasks import Question
-from selfcorrect_rag.prompts.closed_set import closed_answer
-from selfcorrect_rag.prompts.refusals import is_refusal
+from selfcorrect_rag.prompts.labels import closed_answer
+from selfcorrect_rag.prompts.marks import is_refusal
 from selfcorrect_rag.reflection import ScoredSegment, best_path_score, path_score
 from selfcorrect_rag.settings import SelfRAGSettings
 

@@ -16,7 +16,7 @@ from selfcorrect_rag.models.classification import (
 )
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT, RetrievalEvaluator
-from selfcorrect_rag.prompts.evaluator import (
+from selfcorrect_rag.prompts.crag import (
     NO,
     YES,
     PromptKind,

@@ -15,7 +15,7 @@ from selfcorrect_rag.models.checkpoints import (
 )
 from selfcorrect_rag.models.engines.engine import Engine, Request
 from selfcorrect_rag.models.engines.runner import EngineRunner
-from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance, fields_text
+from selfcorrect_rag.prompts.critic import CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.reflection import TOKENS
 
 if TYPE_CHECKING:

@@ -46,10 +46,11 @@ from selfcorrect_rag.prompts.critic import (
     ISSUP,
     ISUSE,
     RETRIEVE_MORE,
+    CritiquePrompt,
+    Instance,
     group_prompt,
     registered_prompts,
 )
-from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.reflection import (
     GROUPS,

@@ -12,12 +12,10 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import RELEVANT, citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
-from selfcorrect_rag.nodes.written import continue_message, written
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, continue_message, reply, written
 from selfcorrect_rag.prompts.crag import knowledge_prompt
-from selfcorrect_rag.prompts.marks import read_marks, without_marks
+from selfcorrect_rag.prompts.marks import is_refusal, read_marks, without_marks
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
-from selfcorrect_rag.prompts.refusals import is_refusal
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import Group, Weights, critique, segment_score, sequence_probability
 from selfcorrect_rag.settings import CRAGSettings

@@ -8,9 +8,9 @@ from langchain_core.documents import Document
 from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.intake import source_of
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
-from selfcorrect_rag.nodes.limits import is_ended
+from selfcorrect_rag.nodes.limits import first_beams, is_ended
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.nodes.strips import recompose
+from selfcorrect_rag.nodes.refine_strips import recompose
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.state import Grade, Judged, Strip
 
@@ -109,3 +109,21 @@ def _merged(kind: str, found: Sequence[Document]) -> Document:
         metadata={"title": found[0].metadata.get("title") or "", "source": sources},
         id=f"{kind} knowledge",
     )
+
+
+def read_knowledge() -> Node[Any]:
+    """Give all knowledge to each beam that wants evidence, at its first segment and at later ones.
+
+    (CRAG appendix B.2: processed knowledge replaces what Self-RAG retrieves.)
+    """
+
+    def step(state: Mapping[str, Any], run: Run[SelfCRAGSettings]) -> Update:
+        every = list(range(len(state["knowledge"])))
+        return {
+            "beams": [
+                {**beam, "retrieved": every} if beam["next"] == "retrieve" else beam
+                for beam in first_beams(state, "retrieve")
+            ]
+        }
+
+    return Node("read_knowledge", step, SelfCRAGSettings())

@@ -9,7 +9,7 @@ from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.events import FollowUpRewritten
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.prompts.follow_up import follow_up_prompt
+from selfcorrect_rag.prompts.chat import follow_up_prompt
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings
 

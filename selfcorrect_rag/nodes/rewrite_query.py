@@ -2,19 +2,40 @@
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
+from inspect import isawaitable
 from typing import Any
 
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.errors import Fault, ModelFailed
+from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.models.from_name import as_language_model
+from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.user_function import call_function
 from selfcorrect_rag.prompts.crag import rewrite_prompt
 from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings
+
+
+async def call_function(
+    run: Run[Any], function: Callable[..., Any], kind: type[Fault], name: str, *args: Any
+) -> Any:
+    """Call a sync or async function; in async runs, a sync one in a thread.
+
+    Raises:
+        Fault: of ``kind``: it raised, or is async in a sync run.
+    """
+    with wrap_errors(kind, name):
+        given: Any = await run.call(function, partial(in_thread, function), *args)
+        if isawaitable(given) and run.is_async:
+            return await run.call(function, lambda: given)
+    if isawaitable(given):
+        getattr(given, "close", lambda: None)()  # avoids the "never awaited" warning
+        raise kind(f"{name} is async", "run the graph with ainvoke or astream")
+    return given
+
 
 LONGEST = 200
 """Longest accepted query, in characters."""

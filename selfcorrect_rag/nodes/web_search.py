@@ -17,9 +17,58 @@ from selfcorrect_rag.errors import (
 from selfcorrect_rag.events import WebSearched, WebSearchFailure
 from selfcorrect_rag.intake import aas_documents, admit, as_documents, source_of, title_of
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.prompts.approval import REFUSED, REPLY_SCHEMA, approval_request, approved
 from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
 from selfcorrect_rag.settings import CRAGSettings
+
+REFUSED = "the search was not approved"
+
+REPLY_SCHEMA: dict[str, Any] = {
+    "title": "Web search",
+    "type": "object",
+    "properties": {
+        "approve": {"type": "boolean", "description": "Search for this query"},
+        "query": {"type": "string", "description": "Search for another query instead"},
+    },
+    "additionalProperties": False,
+}
+"""JSON schema of a reply, from which Studio and other clients make a form."""
+
+
+def approval_request(query: str, source: str) -> dict[str, Any]:
+    """Return the pause's payload: the question, the query, who would get it, and the choices."""
+    return {
+        "ask": "search the web?",
+        "query": query,
+        "source": source,
+        "choices": {
+            "true": "search for this query",
+            "false": "do not search",
+            "query": 'search for another: {"query": "..."}',
+        },
+    }
+
+
+def approved(reply: object, query: str) -> str | None:
+    """Return the query that a reply approves; None for a refusal.
+
+    Args:
+        reply: the value that the run was resumed with. True and ``{"approve": true}`` consent to
+            ``query``; ``{"query": "..."}``, alone or with ``"approve": true``, is another query.
+            Everything else is a refusal: a text, a number, an empty query without ``approve``, an
+            unknown key.
+        query: the query that was to be approved.
+    """
+    if reply is True:
+        return query
+    if not isinstance(reply, Mapping) or not reply.keys() <= {"approve", "query"}:
+        return None
+    edited = reply.get("query") or ""
+    if not isinstance(edited, str) or reply.get("approve", True) is not True:
+        return None
+    if edited.strip():
+        return edited.strip()
+    return query if "approve" in reply else None
+
 
 LONGEST = 400
 """Maximum characters of a query, as search engines take."""
@@ -32,7 +81,7 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
 
     With ``approve_search`` the run pauses before anything leaves the machine, until it is resumed
     with True, False, or another query (a text or ``{"query": ...}``); see
-    :func:`~selfcorrect_rag.prompts.approval.approved`. A search that returns something other than
+    :func:`~selfcorrect_rag.nodes.web_search.approved`. A search that returns something other than
     documents fails the run.
 
     Raises:

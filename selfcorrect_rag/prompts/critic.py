@@ -3,10 +3,13 @@
 They label the critic's training data, and ask a model that has no reflection tokens.
 """
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import NamedTuple
 
-from selfcorrect_rag.prompts.critique import CritiquePrompt
+from selfcorrect_rag.prompts.labels import LabelParser
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.prompts.tables import table
 from selfcorrect_rag.reflection import (
     CONTINUE,
@@ -23,6 +26,124 @@ from selfcorrect_rag.reflection import (
     ReflectionGroup,
     registered_groups,
 )
+
+SEPARATOR = "\n\n##\n"
+"""The separator of a prompt's parts."""
+OPTIONAL = frozenset({"input", "preceding_sentences"})
+"""Fields that a prompt may lack; all others are required."""
+HEADINGS: Mapping[str, str] = {
+    "instruction": "Instruction",
+    "input": "Input",
+    "output": "Output",
+    "preceding_sentences": "Preceding sentences",
+    "segment": "Output",
+    "evidence": "Evidence",
+}
+"""Headings of an instance's fields in a prompt."""
+
+
+class Instance(NamedTuple):
+    """The texts that are judged: x, y, y_t and d of Table 1. An empty field is absent."""
+
+    instruction: str
+    input: str = ""
+    """The text that the instruction is about, where the task keeps it apart."""
+    output: str = ""
+    """The whole output, y."""
+    preceding_sentences: str = ""
+    """The output that precedes the segment."""
+    segment: str = ""
+    """The judged sentence of the output, y_t; the whole output if it has only one."""
+    evidence: str = ""
+    """A passage, d."""
+
+
+class CritiqueAnswer(NamedTuple):
+    """The label and explanation of an answer."""
+
+    label: str
+    """The label in the table's spelling."""
+    token: str
+    """The reflection token that the label stands for."""
+    explanation: str
+    """The explanation; empty if the model gave none."""
+
+
+@dataclass(frozen=True, eq=False)
+class CritiquePrompt:
+    """A prompt for the tokens of one reflection group."""
+
+    group: str
+    """Name of the reflection group."""
+    prefix: str
+    """Instructions and demonstrations, which all its prompts begin with."""
+    fields: tuple[str, ...]
+    """Fields of an :class:`Instance`, in the order of the demonstrations."""
+    label_heading: str
+    """The heading of the label, such as ``Rating:``."""
+    tokens_by_label: Mapping[str, str]
+
+    @property
+    def instructions(self) -> str:
+        """The instructions without the demonstrations."""
+        return self.prefix.split(SEPARATOR)[0]
+
+    @property
+    def label_name(self) -> str:
+        """:attr:`label_heading` without punctuation: how a line with the label begins."""
+        return self.label_heading.rstrip(":?")
+
+    @cached_property
+    def label_parser(self) -> LabelParser:
+        """The parser of an answer's label, which may stand behind any table's heading."""
+        headings = ("need retrieval", "rating", "score", "perceived utility")
+        return LabelParser(tuple(self.tokens_by_label), (*headings, self.label_name.lower()))
+
+    def lacks(self, instance: Instance) -> list[str]:
+        """Return the required fields that ``instance`` lacks."""
+        needed = [field for field in self.fields if field not in OPTIONAL]
+        return [field for field in needed if not getattr(instance, field).strip()]
+
+    def prompt(self, instance: Instance) -> str:
+        """Return instructions, demonstrations, and ``instance`` up to its label.
+
+        Raises:
+            ValueError: the instance lacks a required field.
+        """
+        if lacking := self.lacks(instance):
+            raise ValueError(f"{self.group} needs the fields {', '.join(lacking)}")
+        case = fields_text(instance, self.fields)
+        return f"{self.prefix}{SEPARATOR}{case}\n{self.label_heading}"
+
+    def read(self, answer: str) -> CritiqueAnswer | None:
+        """Return the label that ``answer`` begins with, and its explanation; None without one."""
+        found = self.label_parser.find(answer)
+        if not found:
+            return None
+        rest = answer[found.end :].lstrip(" \n*`.:")
+        if rest.lower().startswith("explanation"):
+            rest = rest[len("explanation") :].lstrip(" \n*`:")
+        explanation = rest.split("\n##")[0].strip()
+        return CritiqueAnswer(found.label, self.tokens_by_label[found.label], explanation)
+
+
+def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:
+    """Return a paragraph with a heading for each field of ``instance`` that is not empty.
+
+    Lines after a field's first are indented, so that no text can open a field of its own, and all
+    is quoted.
+
+    Args:
+        headings: other headings than those of :data:`HEADINGS`, by field.
+    """
+    named = {**HEADINGS, **headings}
+    given = ((field, getattr(instance, field).strip()) for field in fields)
+    return "\n".join(
+        f"{named[field]}: " + quoted("\n  ".join(text.splitlines()))
+        for field, text in given
+        if text
+    )
+
 
 RETRIEVE = CritiquePrompt(
     group=Group.RETRIEVE,

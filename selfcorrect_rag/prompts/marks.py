@@ -5,7 +5,22 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from selfcorrect_rag.prompts.refusals import is_refusal
+REFUSAL = "The documents do not say."
+"""The refusal of this package's own models, prompts and graphs."""
+NOT_ENGLISH = "I cannot answer: I read questions in English only."
+NO_DOCUMENTS = "I cannot answer this: I answer from documents alone."
+"""Refusals of the embedded reader."""
+
+
+def is_refusal(text: str) -> bool:
+    """Return whether ``text`` is a fixed refusal, apart from case, punctuation and marks."""
+    refusals = map(_words, (REFUSAL, NOT_ENGLISH, NO_DOCUMENTS))
+    return len(text) <= 200 and _words(text) in refusals
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+", text.casefold())
+
 
 _SPACE = r"\s{0,3}+"
 _RANGE = rf"\d{{1,3}}(?:{_SPACE}[-\u2010-\u2015]{_SPACE}\d{{1,3}})?"

@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from selfcorrect_rag.errors import require
-from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.critic import Instance
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,

@@ -13,8 +13,7 @@ from selfcorrect_rag.journal import run_folder, write_rows
 from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.models.critic import CriticInput, critic_input
 from selfcorrect_rag.models.from_name import find_language_model
-from selfcorrect_rag.prompts.critic import critique_prompts
-from selfcorrect_rag.prompts.critique import CritiquePrompt, Instance
+from selfcorrect_rag.prompts.critic import CritiquePrompt, Instance, critique_prompts
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.labelling import (

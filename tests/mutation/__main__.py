@@ -1,7 +1,7 @@
 """Mutation testing: change the code in one place at a time, and see that a test goes red.
 
 ``make mutants`` runs all modules of the table below, and with
-``MODULE=selfcorrect_rag/nodes/strips.py`` that one. It ends in a table. It fails where a
+``MODULE=selfcorrect_rag/nodes/refine_strips.py`` that one. It ends in a table. It fails where a
 mutant survives that ``survivors.toml`` does not list, and where one of that list is killed or gone.
 Changes of the wording of messages are left out; so is what stands outside of functions, such as
 constants, which mutmut does not change.
@@ -27,7 +27,7 @@ KILLED = ("killed", "timeout")
 MODULES: Mapping[str, tuple[str, ...]] = {
     "selfcorrect_rag/reflection.py": ("test_reflection.py", "test_reference.py"),
     "selfcorrect_rag/thresholds.py": ("test_thresholds.py",),
-    "selfcorrect_rag/nodes/strips.py": ("test_strips.py", "test_crag.py"),
+    "selfcorrect_rag/nodes/refine_strips.py": ("test_strips.py", "test_crag.py"),
     "selfcorrect_rag/nodes/refine_strips.py": ("test_strips.py", "test_crag.py"),
     "selfcorrect_rag/nodes/recompose_knowledge.py": ("test_crag.py", "test_citations.py"),
     "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py", "test_crag.py"),

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from selfcorrect_rag.prompts.critique import Instance
+from selfcorrect_rag.prompts.critic import Instance
 from selfcorrect_rag.training.generator import GeneratorRow
 
 LABELS = {
