@@ -6,21 +6,19 @@ recompose_knowledge -> generate -> read_answer.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
-from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.stream import CustomTransformer
-from langgraph.types import Checkpointer, Command, RetryPolicy
+from langgraph.types import Command, RetryPolicy
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.models.from_name import Evaluator, Model, as_evaluator, as_language_model
 from selfcorrect_rag.nodes.generate import generate, read_answer
 from selfcorrect_rag.nodes.grade_documents import calls_left, grade_documents
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
-from selfcorrect_rag.nodes.node import add_node, cache_policy
+from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import (
@@ -39,6 +37,19 @@ from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGOutput, CRAGState, Input
 
 CRAG = CompiledStateGraph[CRAGState, Any, Input, CRAGOutput]
+
+
+class CRAGOptions(GraphOptions, total=False):
+    """The options of CRAG's and Self-CRAG's factories."""
+
+    rewriter: Rewriter | None
+    """A model, or a function from the question, that gives search queries; by rule if None."""
+    decompose: Decompose | None
+    """A function from a text to its strips, or a LangChain text splitter, instead of the setting
+    ``decomposition``."""
+    strip_filter: StripFilter | None
+    """A function from the question and strips to whether each is kept, instead of the evaluator's
+    scores."""
 
 
 class ApprovalGraph(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):
@@ -67,33 +78,12 @@ def _refused_if_none(given: Any) -> Any:
     return given
 
 
-class CorrectionParts(TypedDict, total=False):
-    """Parts of the correction that a graph may be given, as :func:`create_crag` describes them."""
-
-    rewriter: Rewriter | None
-    decompose: Decompose | None
-    strip_filter: StripFilter | None
-    reranker: BaseDocumentCompressor | None
-
-
 def create_crag(
     llm: Model,
     retriever: Retriever | None,
     evaluator: Evaluator,
     web_search: Web = None,
-    *,
-    rewriter: Rewriter | None = None,
-    decompose: Decompose | None = None,
-    strip_filter: StripFilter | None = None,
-    reranker: BaseDocumentCompressor | None = None,
-    follow_up: Model | None = None,
-    settings: CRAGSettings | Mapping[str, Any] | None = None,
-    retry_policy: RetryPolicy | None = None,
-    checkpointer: Checkpointer = None,
-    cache: BaseCache[Any] | None = None,
-    interrupt_before: list[str] | None = None,
-    interrupt_after: list[str] | None = None,
-    name: str = "crag",
+    **options: Unpack[CRAGOptions],
 ) -> CRAG:
     """Build the CRAG graph.
 
@@ -106,49 +96,15 @@ def create_crag(
             :class:`~selfcorrect_rag.models.T5Evaluator`, or a chat model or its name.
         web_search: such as :class:`~selfcorrect_rag.search.TavilyWebSearch`; or a LangChain tool,
             retriever or function that searches; None if there is no web.
-        rewriter: a model, or a function from the question, that gives search queries; by rule if
-            None.
-        decompose: a function from a text to its strips, or a LangChain text splitter, instead of
-            the setting ``decomposition``.
-        strip_filter: a function from the question and strips to whether each is kept, instead of
-            the evaluator's scores.
-        reranker: a LangChain document compressor, between retrieval and grading.
-        follow_up: a model that rewrites questions of later turns to stand alone.
-        settings: defaults for every run; ``context=`` overrides them one by one.
-        retry_policy: LangGraph's, for the steps that call a model, a retriever or a search.
-        checkpointer: stores threads; ``approve_search`` needs one.
-        cache: stores the results of steps that ask a model.
-        interrupt_before: nodes to pause before.
-        interrupt_after: nodes to pause after.
-        name: as shown in traces.
+        options: :class:`CRAGOptions`, by name.
 
     Raises:
         BadArgument: an argument is of the wrong kind.
         BadSettings: ``settings`` are another graph's, or have an unknown name.
     """
-    graph = crag_builder(
-        llm,
-        retriever,
-        evaluator,
-        web_search,
-        rewriter=rewriter,
-        decompose=decompose,
-        strip_filter=strip_filter,
-        reranker=reranker,
-        follow_up=follow_up,
-        settings=settings,
-        retry_policy=retry_policy,
-        cached=cache is not None,
-    )
-    compiled = graph.compile(
-        checkpointer=checkpointer,
-        cache=cache,
-        interrupt_before=interrupt_before,
-        interrupt_after=interrupt_after,
-        name=name,
-        transformers=[CustomTransformer],
-    )
-    return ApprovalGraph.of(compiled)
+    building, compiling = split_options({"name": "crag", **options})
+    graph = crag_builder(llm, retriever, evaluator, web_search, **building)
+    return ApprovalGraph.of(graph.compile(**compiling))
 
 
 def crag_builder(
@@ -161,28 +117,26 @@ def crag_builder(
     settings: CRAGSettings | Mapping[str, Any] | None = None,
     retry_policy: RetryPolicy | None = None,
     cached: bool = False,
-    **parts: Unpack[CorrectionParts],
+    **parts: Any,
 ) -> StateGraph[CRAGState, CRAGSettings, Input, CRAGOutput]:
     """Return the graph of :func:`create_crag` before it is compiled, for nodes of your own."""
     model, chosen = as_language_model(llm, "llm"), CRAGSettings.of(settings)
     graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=CRAGOutput)
     write = generate(model, chosen)
-    policy = cache_policy(write, model, ["knowledge"]) if cached else None
     add_node(graph, read_question(chosen))
-    add_node(graph, judge_sufficiency(model, chosen, "knowledge"), retry_policy=retry_policy)
-    add_node(graph, write, retry_policy=retry_policy, cache_policy=policy)
+    add_node(graph, judge_sufficiency(model, chosen, "knowledge"), retry_policy)
+    add_node(graph, write, retry_policy, cached and cache_policy(write, model, ["knowledge"]))
     add_node(graph, read_answer(model, chosen))
 
     graph.add_edge(START, "read_question")
     if follow_up is None:
         graph.add_edge("read_question", "retrieve")
     else:
-        add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy=retry_policy)
+        add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
         graph.add_edge("rewrite_follow_up", "retrieve")
-    add_correction(
-        graph, retriever, evaluator, web_search, chosen, retry_policy, cached=cached, **parts
-    )
+    web = web_search
+    add_correction(graph, retriever, evaluator, web, chosen, retry_policy, cached=cached, **parts)
     graph.add_conditional_edges(
         "recompose_knowledge",
         lambda state: "judge" if needs_judgement(state) else "continue",
@@ -218,26 +172,24 @@ def add_correction(
     ``cut_short`` is the node that ends an answer in which the evaluator failed.
     """
     judge = as_evaluator(evaluator)
-    own: dict[str, Any] = {"decompose": decompose, "strip_filter": strip_filter}
     grade = grade_documents(judge, settings)
-    refine = refine_strips(judge, settings, **own)
-    select = select_web_strips(judge, settings, **own)
-    policies: dict[str, Any] = {}
-    if cached:
-        policies["grade"] = cache_policy(grade, judge, ["passages"], calls_left)
-    if cached and decompose is None and strip_filter is None:
-        policies["refine"] = cache_policy(refine, judge, ["passages"], calls_left)
-        policies["select"] = cache_policy(select, judge, ["web_results"], calls_left)
-    add_node(graph, retrieve_documents(retriever, settings), retry_policy=retry_policy)
-    add_node(graph, grade, retry_policy=retry_policy, cache_policy=policies.get("grade"))
-    add_node(graph, refine, retry_policy=retry_policy, cache_policy=policies.get("refine"))
-    add_node(graph, rewrite_query(rewriter, settings), retry_policy=retry_policy)
-    add_node(graph, search_the_web(web_search, settings), retry_policy=retry_policy)
-    add_node(graph, select, retry_policy=retry_policy, cache_policy=policies.get("select"))
+    refine = refine_strips(judge, settings, decompose=decompose, strip_filter=strip_filter)
+    select = select_web_strips(judge, settings, decompose=decompose, strip_filter=strip_filter)
+    cached_strips = cached and decompose is None and strip_filter is None
+    for node, keys, is_cached in (
+        (grade, ["passages"], cached),
+        (refine, ["passages"], cached_strips),
+        (select, ["web_results"], cached_strips),
+    ):
+        policy = cache_policy(node, judge, keys, calls_left) if is_cached else None
+        add_node(graph, node, retry_policy, policy)
+    add_node(graph, retrieve_documents(retriever, settings), retry_policy)
+    add_node(graph, rewrite_query(rewriter, settings), retry_policy)
+    add_node(graph, search_the_web(web_search, settings), retry_policy)
     add_node(graph, recompose_knowledge(settings), defer=True)  # waits for all branches
 
     if reranker is not None:
-        add_node(graph, rerank(reranker, settings), retry_policy=retry_policy)
+        add_node(graph, rerank(reranker, settings), retry_policy)
         graph.add_edge("retrieve", "rerank")
     graph.add_edge("retrieve" if reranker is None else "rerank", "grade_documents")
     # A drawing shows a label for each branch.

@@ -6,20 +6,18 @@ retrieval that found nothing, skip choose_demonstrations.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
 from langchain_core.embeddings import Embeddings
-from langgraph.cache.base import BaseCache
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.stream import CustomTransformer
-from langgraph.types import Checkpointer, RetryPolicy
+from langgraph.types import RetryPolicy
 
 from selfcorrect_rag.models.from_name import Model, as_embeddings, as_language_model
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
-from selfcorrect_rag.nodes.node import add_node, cache_policy
+from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
@@ -31,64 +29,34 @@ from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState, kn
 InstructRAG = CompiledStateGraph[InstructRAGState, Any, Input, InstructRAGOutput]
 
 
+class InstructRAGOptions(GraphOptions, total=False):
+    """The options of InstructRAG's factory."""
+
+    embeddings: Embeddings | str | None
+    """For ``selection="nearest"``: LangChain's, or their name."""
+
+
 def create_instruct_rag(
     llm: Model,
     retriever: Retriever | None,
     demonstrations: Sequence[Mapping[str, Any]] = (),
-    *,
-    embeddings: Embeddings | str | None = None,
-    reranker: BaseDocumentCompressor | None = None,
-    follow_up: Model | None = None,
-    settings: InstructRAGSettings | Mapping[str, Any] | None = None,
-    retry_policy: RetryPolicy | None = None,
-    checkpointer: Checkpointer = None,
-    cache: BaseCache[Any] | None = None,
-    interrupt_before: list[str] | None = None,
-    interrupt_after: list[str] | None = None,
-    name: str = "instruct_rag",
+    **options: Unpack[InstructRAGOptions],
 ) -> InstructRAG:
     """Build the InstructRAG graph.
 
     Args:
-        llm: writes the rationale; as for :func:`~selfcorrect_rag.crag.create_crag`, like
-            ``retriever`` and the arguments that are not listed here.
-        retriever: gives documents, best first.
+        llm: writes the rationale; as for :func:`~selfcorrect_rag.crag.create_crag`.
+        retriever: gives documents, best first; as for :func:`~selfcorrect_rag.crag.create_crag`.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
-        embeddings: for ``selection="nearest"``; LangChain's, or their name.
-        reranker: a LangChain document compressor, after retrieval.
-        follow_up: a model that rewrites questions of later turns to stand alone.
-        settings: defaults for every run; ``context=`` overrides them one by one.
-        retry_policy: LangGraph's, for the steps that call a model or a retriever.
-        checkpointer: stores threads.
-        cache: stores the results of steps that ask a model.
-        interrupt_before: nodes to pause before.
-        interrupt_after: nodes to pause after.
-        name: as shown in traces.
+        options: :class:`InstructRAGOptions`, by name.
 
     Raises:
         BadArgument: an argument is of the wrong kind.
         BadSettings: ``settings`` are another graph's, or have an unknown name.
         BadDemonstrations: at a run, if the mode shows demonstrations and those given do not do.
     """
-    graph = instruct_rag_builder(
-        llm,
-        retriever,
-        demonstrations,
-        embeddings=embeddings,
-        reranker=reranker,
-        follow_up=follow_up,
-        settings=settings,
-        retry_policy=retry_policy,
-        cached=cache is not None,
-    )
-    return graph.compile(
-        checkpointer=checkpointer,
-        cache=cache,
-        interrupt_before=interrupt_before,
-        interrupt_after=interrupt_after,
-        name=name,
-        transformers=[CustomTransformer],
-    )
+    building, compiling = split_options({"name": "instruct_rag", **options})
+    return instruct_rag_builder(llm, retriever, demonstrations, **building).compile(**compiling)
 
 
 def instruct_rag_builder(
@@ -112,16 +80,16 @@ def instruct_rag_builder(
     add_node(graph, read_question(chosen, lambda turn: {"mode": turn.mode or default}))
     graph.add_edge(START, "read_question")
     if follow_up is not None:
-        add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy=retry_policy)
+        add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
     graph.add_conditional_edges(
         "read_question" if follow_up is None else "rewrite_follow_up",
         lambda state: "no retrieval" if state["mode"] == "no_retrieval" else "retrieval",
         {"retrieval": "retrieve", "no retrieval": "write_rationale"},
     )
-    add_node(graph, retrieve_documents(retriever, chosen), retry_policy=retry_policy)
+    add_node(graph, retrieve_documents(retriever, chosen), retry_policy)
     if reranker is not None:
-        add_node(graph, rerank(reranker, chosen), retry_policy=retry_policy)
+        add_node(graph, rerank(reranker, chosen), retry_policy)
         graph.add_edge("retrieve", "rerank")
     shown: dict[Hashable, str] = {
         "demonstrations": "choose_demonstrations",
@@ -132,18 +100,18 @@ def instruct_rag_builder(
         lambda state: "judge" if needs_judgement(state) else _after_retrieval(state),
         {"judge": "judge_sufficiency", **shown},
     )
-    add_node(graph, judge_sufficiency(model, chosen, "passages"), retry_policy=retry_policy)
+    add_node(graph, judge_sufficiency(model, chosen, "passages"), retry_policy)
     graph.add_conditional_edges(
         "judge_sufficiency",
         lambda state: "refuse" if state["answer"] else _after_retrieval(state),
         {"refuse": END, **shown},
     )
     chooser = choose_demonstrations(demonstrations, as_embeddings(embeddings), chosen)
-    add_node(graph, chooser, retry_policy=retry_policy)
+    add_node(graph, chooser, retry_policy)
     graph.add_edge("choose_demonstrations", "write_rationale")
     writer, keys = write_rationale(model, chosen), ("passages", "mode", "demonstrations")
-    policy = cache_policy(writer, model, keys, _tokens_left) if cached else None
-    add_node(graph, writer, retry_policy=retry_policy, cache_policy=policy)
+    policy = cached and cache_policy(writer, model, keys, _tokens_left)
+    add_node(graph, writer, retry_policy, policy)
     graph.add_edge("write_rationale", "read_rationale")
     add_node(graph, read_rationale(model))
     graph.add_edge("read_rationale", END)

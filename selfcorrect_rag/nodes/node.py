@@ -8,28 +8,28 @@ that the same step serves ``invoke`` and ``ainvoke``.
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import iscoroutine
-from typing import Any, Generic, TypeVar, cast
-from uuid import UUID, uuid4
+from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
+from uuid import uuid4
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.documents import Document
+from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage
-from langchain_core.outputs import LLMResult
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.config import (
     ensure_config,
     merge_configs,
     var_child_runnable_config,
 )
+from langgraph.cache.base import BaseCache
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import StateGraph
 from langgraph.runtime import Runtime, get_runtime
-from langgraph.types import CachePolicy, Overwrite, RetryPolicy
+from langgraph.stream import CustomTransformer
+from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
 from selfcorrect_rag.errors import BadInput, Fault, ModelFailed, wrap_errors
-from selfcorrect_rag.events import Event
 from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_text
 from selfcorrect_rag.models.classification import (
     ChatClassifier,
@@ -37,8 +37,10 @@ from selfcorrect_rag.models.classification import (
     LabelField,
     Prediction,
 )
+from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.off_loop import LONG, off_loop
+from selfcorrect_rag.nodes.costs import CallCounter, batch_usage
 from selfcorrect_rag.prompts.labels import LabelParser
 from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.settings import Settings
@@ -61,15 +63,27 @@ class Run(Generic[S]):
         """Start a run of ``node`` on the state ``given``."""
         self.is_async = False
         self.config = config
-        runtime = current_runtime()
-        self.context: Any = None if runtime is None else runtime.context
-        self.in_graph = runtime is not None
-        self._runtime = runtime
+        try:
+            self._runtime: Runtime[Any] | None = get_runtime()
+        except (RuntimeError, KeyError):  # outside any graph
+            self._runtime = None
+        self.in_graph = self._runtime is not None
+        self.context: Any = self._runtime.context if self._runtime else None
         self.settings: S = node.turn_settings(given, self.context)
         self.costs: Usage = {**FREE}
         self.notes: list[str] = []
         self.message: AIMessage | None = None
         """The message of the chat model that streamed the answer."""
+
+    @contextmanager
+    def _counting(self, *tags: str) -> Iterator["CallCounter"]:
+        counter = CallCounter()
+        extra = RunnableConfig(callbacks=[counter], tags=[*tags])
+        token = var_child_runnable_config.set(merge_configs(self.config, extra))
+        try:
+            yield counter
+        finally:
+            var_child_runnable_config.reset(token)
 
     async def call(
         self,
@@ -79,16 +93,13 @@ class Run(Generic[S]):
         **options: Any,
     ) -> T:
         """Call the function that fits the run; models that it calls are counted, not streamed."""
-        counter = CallCounter()
-        extra = RunnableConfig(callbacks=[counter], tags=[TAG_NOSTREAM])
-        token = var_child_runnable_config.set(merge_configs(self.config, extra))
-        try:
-            if self.is_async:
-                return await asynchronous(*args, **options)
-            return sync(*args, **options)
-        finally:
-            var_child_runnable_config.reset(token)
-            self.add(counter.usage())
+        with self._counting(TAG_NOSTREAM) as counter:
+            try:
+                if self.is_async:
+                    return await asynchronous(*args, **options)
+                return sync(*args, **options)
+            finally:
+                self.add(counter.usage())
 
     async def segments(
         self,
@@ -101,20 +112,16 @@ class Run(Generic[S]):
 
         A failed batch counts the requests that it made, or one.
         """
-        counter = CallCounter()
-        extra = RunnableConfig(callbacks=[counter])
-        token = var_child_runnable_config.set(merge_configs(self.config, extra))
         options["callbacks"] = self.config.get("callbacks")
-        try:
-            if self.is_async:
-                segments = await asynchronous(*args, **options)
-            else:
-                segments = sync(*args, **options)
-        except Exception:
-            self.add(counter.usage() if counter.model_calls else {"model_calls": 1})
-            raise
-        finally:
-            var_child_runnable_config.reset(token)
+        with self._counting() as counter:
+            try:
+                is_async = self.is_async
+                segments = (
+                    await asynchronous(*args, **options) if is_async else sync(*args, **options)
+                )
+            except Exception:
+                self.add(counter.usage() if counter.model_calls else {"model_calls": 1})
+                raise
         self.add(batch_usage(segments))
         return segments
 
@@ -124,8 +131,8 @@ class Run(Generic[S]):
             return await off_loop(work, *args)
         return work(*args)
 
-    def emit(self, event: Event) -> None:
-        """Send an event to the graph's custom stream, if the node runs in a graph."""
+    def emit(self, event: Mapping[str, Any]) -> None:
+        """Send one of :mod:`selfcorrect_rag.events` to the custom stream, if there is a graph."""
         if self._runtime is not None:
             self._runtime.stream_writer(event)
 
@@ -154,6 +161,13 @@ class Node(Runnable[Any, Update], Generic[S]):
 
     A ``RunnableLambda`` would trace each step twice and cannot have a sync form made of an async
     one. Every run is added to ``route`` with its costs.
+
+    Args:
+        name: the step's name.
+        step: from state and run to an update.
+        settings: the factory's, for runs outside a graph of this package.
+        on_fault: from state, run and fault to an update; it may raise the fault. None raises it.
+        begins_turn: whether it resets what an earlier turn left behind.
     """
 
     def __init__(
@@ -165,16 +179,7 @@ class Node(Runnable[Any, Update], Generic[S]):
         *,
         begins_turn: bool = False,
     ) -> None:
-        """Make a node.
-
-        Args:
-            name: the step's name.
-            step: from state and run to an update.
-            settings: the factory's, for runs outside a graph of this package.
-            on_fault: from state, run and fault to an update; it may raise the fault. None always
-                raises it.
-            begins_turn: whether it resets what an earlier turn left behind.
-        """
+        """Make a node."""
         self.name, self.step, self.settings, self.on_fault = name, step, settings, on_fault
         self.begins_turn = begins_turn
         self.retry_policy: RetryPolicy | None = None
@@ -184,8 +189,13 @@ class Node(Runnable[Any, Update], Generic[S]):
         state, run, started = self._start(input, config)
         try:
             update = self.step(state, run)
-            if iscoroutine(update):
-                update = _finish(update)
+            if iscoroutine(update):  # nothing that it awaits suspends in a sync run
+                try:
+                    update.send(None)
+                    update.close()
+                    raise RuntimeError("the step awaited something that suspends: use run.call")
+                except StopIteration as end:
+                    update = cast(Update, end.value)
         except Fault as fault:
             return self._recover(state, run, fault, started)
         return self._record(state, run, cast(Update, update), started)
@@ -206,15 +216,15 @@ class Node(Runnable[Any, Update], Generic[S]):
     def _start(
         self, given: Any, config: RunnableConfig | None
     ) -> tuple[dict[str, Any], Run[S], float]:
+        started = time.perf_counter()
         if not isinstance(given, Mapping):
             given = vars(given)  # of a dataclass or a pydantic model
-        run = Run(self, given, config or ensure_config())
         state = {**_BLANK, **given}
         if not self.begins_turn:
             state["question"] = given.get("standalone_question") or given.get("question")
             if state["question"] is None:
                 raise BadInput(f"{self.name} reads 'question', which the state lacks: {ASK}")
-        return state, run, time.perf_counter()
+        return state, Run(self, given, config or ensure_config()), started
 
     def turn_settings(self, state: Mapping[str, Any], context: object) -> S:
         """Return the settings of a turn: those that it began with, or this node's and the context.
@@ -224,13 +234,11 @@ class Node(Runnable[Any, Update], Generic[S]):
         given = None if self.begins_turn else state.get("settings")
         if given is None:
             return self.settings.merged(context)
-        known = self._turn_settings
-        if known is not None and known[0] == given:
-            return known[1]
-        cls = type(self.settings)
-        settings = cls(**{name: given[name] for name in given if name in cls.model_fields})
-        self._turn_settings = given, settings
-        return settings
+        if self._turn_settings is None or self._turn_settings[0] != given:
+            cls = type(self.settings)
+            own = {name: value for name, value in given.items() if name in cls.model_fields}
+            self._turn_settings = given, cls(**own)
+        return self._turn_settings[1]
 
     def _recover(self, state: dict[str, Any], run: Run[S], fault: Fault, started: float) -> Update:
         if self.on_fault is None or run.will_retry(self.retry_policy, fault):
@@ -263,28 +271,52 @@ class Node(Runnable[Any, Update], Generic[S]):
         return update
 
 
-def _finish(step: Coroutine[Any, Any, Update]) -> Update:
-    """Run a step to its end in a sync run, where nothing that it awaits suspends."""
-    try:
-        step.send(None)
-    except StopIteration as end:
-        return cast(Update, end.value)
-    step.close()
-    raise RuntimeError("the step awaited something that suspends: use run.call")
+class GraphOptions(TypedDict, total=False):
+    """The options of every graph's factory."""
+
+    reranker: BaseDocumentCompressor | None
+    """A LangChain document compressor that reorders or drops retrieved passages."""
+    follow_up: Model | None
+    """A model that rewrites questions of later turns to stand alone, from the ``messages`` before
+    them; None answers each as it is."""
+    settings: Settings | Mapping[str, Any] | None
+    """Defaults for every run, of the graph's own settings class or a dict; ``context=`` overrides
+    them field by field."""
+    retry_policy: RetryPolicy | None
+    """For nodes that call a model, a retriever or a search, before anything is written."""
+    checkpointer: Checkpointer
+    """Keeps threads; None keeps nothing. ``approve_search`` needs one."""
+    cache: BaseCache[Any] | None
+    """Keeps the results of nodes that call a model (:func:`cache_policy`); None disables it."""
+    interrupt_before: list[str] | None
+    """Nodes to pause before."""
+    interrupt_after: list[str] | None
+    """Nodes to pause after."""
+    name: str
+    """As shown in traces."""
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a graph is built with, of :class:`GraphOptions`, and what it is compiled with."""
+    names = ("checkpointer", "cache", "interrupt_before", "interrupt_after", "name")
+    compiling = {name: options[name] for name in names if name in options}
+    building = {name: value for name, value in options.items() if name not in names}
+    building["cached"] = compiling.get("cache") is not None
+    return building, {"transformers": [CustomTransformer], **compiling}
 
 
 def add_node(
     graph: StateGraph[Any, Any, Any, Any],
     node: Node[Any],
-    *,
     retry_policy: RetryPolicy | None = None,
-    cache_policy: CachePolicy[Any] | None = None,
+    cache_policy: CachePolicy[Any] | Literal[False] | None = None,
+    *,
     defer: bool = False,
 ) -> None:
     """Add a node under its own name; its faults are retried before it handles them."""
-    node.retry_policy = retry_policy
-    name = str(node.name)
-    graph.add_node(name, node, retry_policy=retry_policy, cache_policy=cache_policy, defer=defer)
+    node.retry_policy, name = retry_policy, str(node.name)
+    cached = cache_policy or None
+    graph.add_node(name, node, retry_policy=retry_policy, cache_policy=cached, defer=defer)
 
 
 def cache_policy(
@@ -325,14 +357,6 @@ def _key_part(value: object) -> object:
     if isinstance(value, Document):
         return [value.id, value.page_content, value.metadata]
     return repr(value)
-
-
-def current_runtime() -> Runtime[Any] | None:
-    """Return LangGraph's runtime; None if a node runs outside any graph."""
-    try:
-        return get_runtime()
-    except (RuntimeError, KeyError):
-        return None
 
 
 async def ask(
@@ -384,91 +408,3 @@ async def choose(
     if run.costs["model_calls"] == before:  # of a model that is not LangChain's
         run.add({"model_calls": 1, "prompt_tokens": None, "generated_tokens": None})
     return result.predictions[0]
-
-
-class CallCounter(BaseCallbackHandler):
-    """Counts model calls and the tokens that they report; a model inside a model counts once."""
-
-    run_inline = True
-
-    def __init__(self) -> None:
-        """Count from zero."""
-        self.model_calls = 0
-        self._tokens: tuple[int | None, int | None] = 0, 0
-        self._parents: dict[UUID, UUID | None] = {}
-        self._outer: set[UUID] = set()
-
-    def usage(self, seconds: float = 0.0) -> Usage:
-        """Return the calls and tokens so far."""
-        read, written = self._tokens
-        calls = self.model_calls
-        return {
-            **FREE,
-            "model_calls": calls,
-            "prompt_tokens": read,
-            "generated_tokens": written,
-            "seconds": seconds,
-        }
-
-    def on_chain_start(
-        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> None:
-        self._parents[run_id] = parent_run_id
-
-    def on_chat_model_start(
-        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> None:
-        self._parents[run_id] = parent_run_id
-        while parent_run_id is not None:
-            self._outer.add(parent_run_id)
-            parent_run_id = self._parents.get(parent_run_id)
-
-    on_llm_start = on_chat_model_start
-
-    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        if run_id not in self._outer:
-            self._outer.add(run_id)  # a bound model may hold this handler twice
-            calls, read, written = usage_of(response)
-            self.model_calls += calls
-            self._tokens = plus(self._tokens[0], read), plus(self._tokens[1], written)
-
-    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        if run_id not in self._outer:
-            self._outer.add(run_id)
-            self.model_calls += 1
-
-
-def usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
-    """Return calls, prompt tokens and generated tokens, as the model reports them."""
-    generation = response.generations[0][0]
-    info = generation.generation_info or {}
-    calls = info.get("requests") or 1
-    counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
-    if counted:
-        return calls, counted["input_tokens"], counted["output_tokens"]
-    usage = (response.llm_output or {}).get("token_usage") or {}
-    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return calls, info.get("prompt_tokens", read), info.get("tokens", written)
-
-
-def batch_usage(segments: Sequence[Segment]) -> dict[str, Any]:
-    """Return the costs of the batch that wrote ``segments``.
-
-    It is one model call, unless the provider takes one request per prompt.
-    """
-    requests = sum(segment["requests"] for segment in segments)
-    read: int | None = sum(segment["prompt_tokens"] for segment in segments)
-    written: int | None = sum(segment["tokens"] for segment in segments)
-    if not read and requests:  # a provider that reports no tokens; a local model may read none
-        read = written = None
-    pruned = [s["tokens"] for s in segments if s["finish_reason"] == "pruned"]
-    decoded = [s["tokens"] for s in segments if s["finish_reason"] != "pruned"]
-    saved = sum(sum(decoded) // len(decoded) - tokens for tokens in pruned)
-    return {
-        "model_calls": max(1, requests),
-        "prompts": len(segments),
-        "prompt_tokens": read,
-        "generated_tokens": written,
-        "pruned": len(pruned),
-        "tokens_saved": max(saved, 0),
-    }
