@@ -1,7 +1,6 @@
 """Bad, late and missing answers of a vLLM server, which a loopback server plays."""
 
 import json
-import os
 import runpy
 import threading
 from collections.abc import Callable, Iterator
@@ -167,14 +166,14 @@ def test_busy_and_restarting_servers_are_asked_again(
 def test_retries_end(loopback: Loopback) -> None:
     with connect(loopback, retry_seconds=0) as llm:
         loopback.answers["/v1/completions"] = lambda body: (503, {"message": "starting"})
-        with pytest.raises(EngineFailed, match="HTTP 503: starting"):
+        with pytest.raises(EngineFailed, match=r"HTTP 503: .*starting"):
             decide(llm)
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ((400, {"error": {"message": "too long"}}), "HTTP 400: too long"),
+        ((400, {"error": {"message": "too long"}}), "HTTP 400: .*too long"),
         ((200, "<html>hello</html>"), "did not answer in JSON"),
     ],
 )
@@ -296,10 +295,10 @@ OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a":
 @pytest.mark.parametrize(
     ("path", "answer", "options", "kind", "message"),
     [
-        ("/v1/models", (200, json.dumps([])), {}, EngineFailed, "gives no list of models"),
-        ("/v1/models", (200, {"data": [{}]}), {}, EngineFailed, "gives no list of models"),
+        ("/v1/models", (200, json.dumps([])), {}, EngineFailed, "is not a vLLM server"),
+        ("/v1/models", (200, {"data": [{}]}), {}, EngineFailed, "is not a vLLM server"),
         ("/v1/models", models(), {}, ModelNotFound, "serves no model"),
-        ("/v1/models", models({"id": "gpt"}), {}, EngineFailed, "not a vLLM server.*engine_kwargs"),
+        ("/v1/models", models({"id": "gpt"}), {}, EngineFailed, "is not a vLLM server"),
         ("", None, {"model": "llama"}, ModelNotFound, "serves tiny, not llama: give one of its"),
         ("/tokenize", (200, {"tokens": IDS[::-1]}), {}, NotAReflectionModel, "has other ids"),
         ("/v1/completions", (200, OLD), {}, EngineFailed, r"vLLM 0\.27 and newer do"),
@@ -327,32 +326,6 @@ def test_a_key_is_sent_and_not_shown(loopback: Loopback) -> None:
         assert decide(llm) > 0.95
         assert "secret" not in repr(llm)
     assert {headers.get("Authorization") for _, _, headers in loopback.asked} == {"Bearer secret"}
-
-
-def test_the_list_of_models_of_ray_serve_llm(loopback: Loopback, checkpoint: Path) -> None:
-    """It names neither files nor, at its top, a context length."""
-    metadata = {"model_id": "tiny", "max_request_context_length": 256}
-    card = {"id": "tiny", "max_model_len": None, "metadata": metadata}
-    loopback.answers["/v1/models"] = lambda body: models(card)
-    with connect(loopback, tokenizer=str(checkpoint)) as llm:
-        assert llm.context_tokens == 256
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_has_connections_of_its_own(loopback: Loopback) -> None:
-    with connect(loopback) as llm:
-        assert decide(llm) > 0.95
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                threading.Timer(60, os._exit, [3]).start()
-                status = 0 if decide(llm) > 0.95 else 2
-                llm.close()
-            finally:
-                os._exit(status)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert decide(llm) > 0.95
 
 
 async def test_the_example(

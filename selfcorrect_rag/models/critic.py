@@ -144,7 +144,7 @@ class Critic:
         tokenizer: "PreTrainedTokenizerBase",
         *,
         max_tokens: int = MAX_TOKENS,
-        batch: int | None = None,
+        batch: int = 512,
     ) -> None:
         """Open an engine, which is closed with the critic.
 
@@ -152,7 +152,7 @@ class Critic:
             engine: not open yet.
             tokenizer: see :class:`CriticTokenizer`.
             max_tokens: maximum prompt tokens, at most the model's own limit.
-            batch: prompts a batch; by default half of what the engine takes at a time.
+            batch: prompts a batch.
 
         Raises:
             ModelNotFound: see :class:`CriticTokenizer`.
@@ -162,7 +162,7 @@ class Critic:
         self._runner = EngineRunner(engine)
         limit = min(max_tokens, engine.context_tokens or max_tokens)
         self.tokens = CriticTokenizer(tokenizer, limit)
-        self.batch_size = batch or max(1, engine.in_flight // 2)
+        self.batch_size = batch
 
     @classmethod
     def from_model(
@@ -178,9 +178,7 @@ class Critic:
 
         if model.config.is_encoder_decoder:
             raise ModelNotFound("a critic is a causal language model, got an encoder and decoder")
-        engine = TransformersEngine(
-            model, lambda ids: str(tokenizer.decode(list(ids))), eos_id=tokenizer.eos_token_id
-        )
+        engine = TransformersEngine(model, eos_id=tokenizer.eos_token_id)
         limit = max_input_tokens(model, max_tokens)
         return cls(engine, tokenizer, max_tokens=limit, batch=batch)
 
@@ -206,12 +204,12 @@ class Critic:
         return cls.from_model(model.to(where), tokenizer, **options)
 
     @classmethod
-    def on_vllm(cls, model: str | Path, *, batch: int | None = None, **engine: Any) -> Self:
+    def on_vllm(cls, model: str | Path, *, batch: int = 1024, **engine: Any) -> Self:
         """Start vLLM with a critic.
 
         Args:
             model: a folder or a hub name.
-            batch: prompts a batch; by default as many as it decodes in a step.
+            batch: prompts a batch.
             engine: vLLM's own options, such as ``tensor_parallel_size``.
         """
         from selfcorrect_rag.models.engines.vllm import VLLMEngine

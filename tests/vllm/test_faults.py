@@ -56,14 +56,14 @@ def test_long_prompts_are_cut_or_refused_and_the_engine_goes_on(engine: VLLMRefl
 
 
 async def test_a_cancelled_call_leaves_the_engine(engine: VLLMReflectionLLM) -> None:
-    runner, vllm = engine._runner, engine._runner.engine
+    runner, vllm = engine._runner, engine._runner.engine._llm  # type: ignore[attr-defined]
     task = asyncio.ensure_future(runner.arun(runner.complete([[1, 2, 3]] * 8, LONG)))
-    while not (vllm.unfinished or task.done()):  # type: ignore[attr-defined]
+    while not (vllm.get_num_unfinished_requests() or task.done()):
         await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    while vllm.unfinished:  # type: ignore[attr-defined]
+    while vllm.get_num_unfinished_requests():
         await asyncio.sleep(0.01)
 
 
@@ -89,8 +89,7 @@ def keep_asking(llm: VLLMReflectionLLM) -> None:
 def test_closing_under_callers_ends_them_all(checkpoint: Path) -> None:
     before = processes()
     llm = VLLMReflectionLLM(model=str(checkpoint))
-    runner = llm._runner
-    stream = runner.stream([1, 2, 3], LONG)
+    stream = llm.stream(PROMPTS[0], max_tokens=200, ignore_eos=True)
     next(stream)
     with ThreadPoolExecutor(16) as pool:
         calls = [pool.submit(keep_asking, llm) for _ in range(12)]
@@ -121,7 +120,7 @@ def test_engines_that_do_not_start(checkpoint: Path, tmp_path: Path) -> None:
 def test_a_server_killed_in_mid_run_and_restarted(running: Server) -> None:
     """Calls under way wait and go on: none is lost, and none is another's."""
     asked = [f"Question {i}: who wrote it?" for i in range(40)]
-    with VLLMServerReflectionLLM(base_url=running.url, retry_seconds=300, in_flight=4) as llm:
+    with VLLMServerReflectionLLM(base_url=running.url, retry_seconds=300) as llm:
         expected = llm.batch(asked, max_tokens=8)
         with ThreadPoolExecutor(8) as pool:
             first = [pool.submit(llm.invoke, each, max_tokens=8) for each in asked[:20]]

@@ -3,11 +3,11 @@
 vLLM in this process, a vLLM server and transformers implement it; a third party's takes 30 lines.
 :class:`~selfcorrect_rag.models.EngineReflectionLLM` makes a ReflectionLLM of an engine and a
 tokenizer, and :class:`~selfcorrect_rag.models.critic.Critic` a critic. Threads, event loops,
-retries, limits and cancellation are theirs (:mod:`~selfcorrect_rag.models.engines.runner`).
+retries and cancellation are theirs (:mod:`~selfcorrect_rag.models.engines.runner`).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ class Request:
     allowed_ids: Sequence[int] | None = None
     """The only ids that may be generated; log-probabilities stay those of the whole vocabulary."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    """Settings under the engine's own names: ``temperature``, ``top_p``, ``seed`` and so on."""
+    """Settings under the engine's own names: ``temperature``, ``top_p`` and so on."""
 
 
 @dataclass
@@ -61,8 +61,6 @@ class Engine(ABC):
 
     context_tokens: int | None = None
     """The model's context length in tokens, known after :meth:`open`; None if unknown."""
-    in_flight: int = 512
-    """Maximum number of concurrent prompts, known after :meth:`open`."""
 
     @abstractmethod
     async def complete(
@@ -70,7 +68,9 @@ class Engine(ABC):
     ) -> list[Completion]:
         """Continue prompts together; returns their completions in the same order."""
 
-    async def stream(self, prompt: Sequence[int], request: Request) -> AsyncIterator[Sequence[int]]:
+    async def stream(
+        self, prompt: Sequence[int], request: Request
+    ) -> AsyncGenerator[Sequence[int], None]:
         """Continue one prompt: yields generated ids as they come, without the id that ends it.
 
         By default all at once, when complete.
@@ -85,26 +85,10 @@ class Engine(ABC):
     async def close(self) -> None:  # noqa: B027
         """Free its resources. Runs once, last on its loop."""
 
-    def after_fork(self) -> None:
-        """Recreate in a forked child what it does not inherit, such as connections.
-
-        Raises:
-            EngineFailed: by default: the engine works only in the process that made it.
-        """
-        raise EngineFailed(
-            "this model's engine belongs to the process that this one was forked from: make the "
-            "model in the process that uses it"
-        )
-
 
 def split_context(context_tokens: int | None, max_tokens: int) -> tuple[int, int | None]:
-    """Return the maximum generated tokens and the maximum prompt tokens for a context length.
-
-    Generation never takes more than half of the context.
-
-    Raises:
-        ValueError: ``max_tokens`` is below 1.
-    """
+    """Return the maximum generated tokens, at most half of the context, and the maximum prompt
+    tokens; ValueError if ``max_tokens`` is below 1."""
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
     if context_tokens is None:

@@ -15,7 +15,6 @@ from pydantic import Field, PrivateAttr
 from selfcorrect_rag.models.engines.engine import Completion, Engine, Request, split_context
 from selfcorrect_rag.models.engines.runner import EngineRunner
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded
-from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import (
@@ -39,9 +38,6 @@ class EngineReflectionLLM(ReflectionLLM):
     call is cancelled in the engine. Close it when done, or use it in a ``with`` block.
     """
 
-    in_flight: int | None = Field(default=None, ge=1)
-    """Maximum number of prompts in the engine at a time, by default the engine's own; further ones
-    wait in order."""
     retry_seconds: float = Field(default=60.0, ge=0)
     """Seconds to retry while the engine is unavailable, such as a server that restarts."""
 
@@ -69,17 +65,16 @@ class EngineReflectionLLM(ReflectionLLM):
         llm = cls(**options)
         if isinstance(tokenizer, str | Path):
             tokenizer = ControlledTokenizer.from_pretrained(tokenizer)
+        elif not isinstance(tokenizer, ControlledTokenizer):
+            tokenizer = ControlledTokenizer(tokenizer)
         llm._use_tokenizer(tokenizer)
         llm._start(engine)
         return llm
 
     def _start(self, engine: Engine) -> None:
-        options = {"in_flight": self.in_flight, "retry_seconds": self.retry_seconds}
-        self._runner = EngineRunner(engine, **options)  # type: ignore[arg-type]
+        self._runner = EngineRunner(engine, retry_seconds=self.retry_seconds)
 
-    def _use_tokenizer(self, tokenizer: "PreTrainedTokenizerBase | ControlledTokenizer") -> None:
-        if not isinstance(tokenizer, ControlledTokenizer):
-            tokenizer = ControlledTokenizer(tokenizer)
+    def _use_tokenizer(self, tokenizer: ControlledTokenizer) -> None:
         self._tokenizer = tokenizer
         ids = tokenizer.control_ids
         self._ids = {token: ids[token] for token in GROUP_OF if token in ids}
@@ -91,7 +86,6 @@ class EngineReflectionLLM(ReflectionLLM):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Names of the reflection groups that the checkpoint's vocabulary has."""
         return self._tokenizer.groups
 
     def is_independent(self, prune_below: float | None = None) -> bool:
@@ -202,7 +196,7 @@ class EngineReflectionLLM(ReflectionLLM):
 
     def _segment(self, encoded: Encoded, completion: Completion, request: Request) -> Segment:
         ids, finish_reason = list(completion.ids), str(completion.finish_reason)
-        if size := stop_size(self._tokenizer.text, ids, request.stop):
+        if size := _stop_size(self._tokenizer.text, ids, request.stop):
             ids, finish_reason = ids[:size], "stop"
         pairs = list(zip(ids, completion.logprobs, strict=False))
         given = (self._reflection(i, by_id, at) for at, (i, by_id) in enumerate(pairs))
@@ -240,20 +234,13 @@ class EngineReflectionLLM(ReflectionLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[GenerationChunk]:
-        options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
-        (encoded,), request = self._request([prompt_of(prompt)], **options)
-        text = _TextStream(self._tokenizer, request.stop)
-        with closing(self._runner.stream(encoded.ids, request)) as stream:
-            for ids in stream:
-                if delta := text.add(ids):
-                    chunk = GenerationChunk(text=delta)
-                    if run_manager:
-                        run_manager.on_llm_new_token(delta, chunk=chunk)
-                    yield chunk
-                if text.has_stopped:
-                    break
-        # It may be empty: LangChain treats a stream without chunks as a failure.
-        yield GenerationChunk(text=text.rest())
+        pump = partial(self._pump, prompt, stop, kwargs)
+        with closing(self._runner.texts(pump)) as texts:
+            for text in texts:
+                chunk = GenerationChunk(text=text)
+                if run_manager and text:
+                    run_manager.on_llm_new_token(text, chunk=chunk)
+                yield chunk
 
     async def _astream(
         self,
@@ -262,54 +249,39 @@ class EngineReflectionLLM(ReflectionLLM):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[GenerationChunk]:
-        options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
-        encode = partial(self._request, [prompt_of(prompt)], **options)
-        (encoded,), request = await off_loop(encode, long=len(prompt) > LONG)
-        text = _TextStream(self._tokenizer, request.stop)
-        async with aclosing(self._runner.astream(encoded.ids, request)) as stream:
-            async for ids in stream:
-                if delta := text.add(ids):
-                    chunk = GenerationChunk(text=delta)
-                    if run_manager:
-                        await run_manager.on_llm_new_token(delta, chunk=chunk)
-                    yield chunk
-                if text.has_stopped:
+        pump = partial(self._pump, prompt, stop, kwargs)
+        async with aclosing(self._runner.atexts(pump)) as texts:
+            async for text in texts:
+                chunk = GenerationChunk(text=text)
+                if run_manager and text:
+                    await run_manager.on_llm_new_token(text, chunk=chunk)
+                yield chunk
+
+    async def _pump(
+        self,
+        prompt: str,
+        stop: list[str] | None,
+        options: dict[str, Any],
+        put: Callable[[str], None],
+    ) -> None:
+        """Pass the text of ``invoke`` on as it comes: stripped, and cut at a stop string."""
+        options = {"max_tokens": self.max_tokens, **options, "stop": stop or ()}
+        (encoded,), request = self._request([prompt_of(prompt)], **options)
+        held = max(map(len, request.stop), default=1) - 1  # an end may begin a stop string
+        ids, text, shown = list[int](), "", 0
+        async with aclosing(self._runner.stream(encoded.ids, request)) as stream:
+            async for more in stream:
+                ids += more
+                text = self._tokenizer.text(ids)
+                if _stop_place(text, request.stop) < len(text):
                     break
-        yield GenerationChunk(text=text.rest())
-
-
-class _TextStream:
-    """Decodes a stream of ids to the same text as ``invoke``: stripped, cut at a stop string."""
-
-    def __init__(self, tokenizer: ControlledTokenizer, stop: Sequence[str]) -> None:
-        self._tokenizer, self._stop = tokenizer, stop
-        self._ids: list[int] = []
-        self._shown = ""
-        self.has_stopped = False
-        """Whether a stop string was found; no text follows it."""
-
-    def add(self, ids: Sequence[int]) -> str:
-        """Return the text that can be shown now."""
-        if self.has_stopped:
-            return ""
-        self._ids += ids
-        text = self._tokenizer.text(self._ids)
-        place = _stop_place(text, self._stop)
-        if place < len(text):
-            self.has_stopped = True
-            return self._show(text[:place])
-        held = max(map(len, self._stop), default=1) - 1  # its end may begin a stop string
-        # A character may lack its last bytes.
-        return self._show(text[: max(0, len(text) - held)].rstrip("\ufffd"))
-
-    def rest(self) -> str:
-        """Return the remaining text, at the end of the stream."""
-        return "" if self.has_stopped else self._show(self._tokenizer.text(self._ids))
-
-    def _show(self, text: str) -> str:
-        more = text.strip()[len(self._shown) :]
-        self._shown += more
-        return more
+                # A character may lack its last bytes.
+                ready = text[: max(0, len(text) - held)].rstrip("\ufffd").strip()[shown:]
+                if ready:
+                    put(ready)
+                    shown += len(ready)
+        # It may be empty: LangChain treats a stream without chunks as a failure.
+        put(text[: _stop_place(text, request.stop)].strip()[shown:])
 
 
 def _stop_place(text: str, stop: Sequence[str]) -> int:
@@ -317,7 +289,9 @@ def _stop_place(text: str, stop: Sequence[str]) -> int:
     return min((text.find(string) for string in stop if string in text), default=len(text))
 
 
-def stop_size(text: Callable[[Sequence[int]], str], ids: Sequence[int], stop: Sequence[str]) -> int:
+def _stop_size(
+    text: Callable[[Sequence[int]], str], ids: Sequence[int], stop: Sequence[str]
+) -> int:
     """Return the number of ids up to the end of the first stop string; 0 without one."""
 
     def has_stopped(size: int) -> bool:

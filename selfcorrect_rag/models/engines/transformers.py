@@ -7,18 +7,17 @@ vLLM is for work.
 import asyncio
 import copy
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import PrivateAttr
 
-from selfcorrect_rag.errors import EngineFailed, NotAReflectionModel, require
+from selfcorrect_rag.errors import NotAReflectionModel, require
 from selfcorrect_rag.models.checkpoints import loading, resolve_device
 from selfcorrect_rag.models.engines.engine import Completion, Engine, Request
-from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM, stop_size
+from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.models.identity import described, weights
 
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-SAMPLING = frozenset({"temperature", "top_k", "top_p", "seed"})
-"""The sampling settings that the engine takes."""
+BATCH_TOKENS = 16_384
+"""Maximum padded prompt tokens decoded together."""
 
 
 class TransformersReflectionLLM(EngineReflectionLLM):
@@ -36,8 +35,6 @@ class TransformersReflectionLLM(EngineReflectionLLM):
     name_or_path: str
     device: str
     dtype: str
-    batch_tokens: int = 16_384
-    """Maximum padded prompt tokens decoded together; lower it if memory is short."""
 
     _model: "PreTrainedModel" = PrivateAttr()
 
@@ -90,15 +87,10 @@ class TransformersReflectionLLM(EngineReflectionLLM):
                 f"{name}: the tokenizer's control tokens reach id {largest} but the model has only "
                 f"{embeddings} embeddings: resize and train them"
             )
-        dtype = str(model.dtype).removeprefix("torch.")
-        llm = cls(name_or_path=name, device=str(model.device), dtype=dtype, **options)
+        options |= {"device": str(model.device), "dtype": str(model.dtype).removeprefix("torch.")}
+        engine = TransformersEngine(model, eos_id=tokenizer.eos_id)
+        llm = cls.from_engine(engine, tokenizer, name_or_path=name, **options)
         llm._model = model
-        llm._use_tokenizer(tokenizer)
-        llm._start(
-            TransformersEngine(
-                model, tokenizer.text, eos_id=tokenizer.eos_id, batch_tokens=llm.batch_tokens
-            )
-        )
         return llm
 
     @property
@@ -111,31 +103,21 @@ class TransformersReflectionLLM(EngineReflectionLLM):
 
     @property
     def identity(self) -> str:
-        """A fingerprint for cached results, of the weights too."""
         return described(self, weights(self._model))
 
 
 class TransformersEngine(Engine):
-    """A causal LM of transformers, by its ``generate``.
+    """A causal LM of transformers, by its ``generate``, whose sampling settings it takes.
 
-    It samples by ``temperature``, ``top_k``, ``top_p`` and ``seed``, and takes no other settings.
+    Stop strings are left to the caller.
     """
 
-    def __init__(
-        self,
-        model: "PreTrainedModel",
-        text: Callable[[Sequence[int]], str],
-        *,
-        eos_id: int | None,
-        batch_tokens: int = 16_384,
-    ) -> None:
+    def __init__(self, model: "PreTrainedModel", *, eos_id: int | None) -> None:
         """Wrap a model, which stays on its device.
 
         Args:
             model: a causal LM.
-            text: decodes ids, to find stop strings.
             eos_id: ends a text, besides the end ids of the model's generation config.
-            batch_tokens: maximum padded prompt tokens decoded together.
         """
         from transformers import GenerationConfig
 
@@ -146,73 +128,29 @@ class TransformersEngine(Engine):
         # A shallow copy: penalties of the checkpoint's generation config would change the choice.
         self._model: Any = copy.copy(model)
         self._model.generation_config = GenerationConfig()  # type: ignore[no-untyped-call]
-        self._text, self._batch_tokens = text, batch_tokens
         self.context_tokens = getattr(model.config, "max_position_embeddings", None)
         self._worker = ThreadPoolExecutor(1, "transformers")
 
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
-        return await self._run(prompts, request)
-
-    async def stream(self, prompt: Sequence[int], request: Request) -> AsyncIterator[Sequence[int]]:
-        loop, ids = asyncio.get_running_loop(), asyncio.Queue[int | None]()
-        ends = {*self._end_ids, *request.stop_ids}
-
-        def put(token_id: int) -> None:
-            if token_id not in ends:
-                loop.call_soon_threadsafe(ids.put_nowait, token_id)
-
-        running = asyncio.ensure_future(self._run([prompt], request, put))
-        running.add_done_callback(lambda _: ids.put_nowait(None))
-        try:
-            while (token_id := await ids.get()) is not None:
-                yield [token_id]
-            await running  # raises what it failed with
-        finally:
-            running.cancel()
-
-    async def close(self) -> None:
-        self._worker.shutdown()
-
-    def after_fork(self) -> None:
-        """Compute on one thread in a child, which lacks the parent's; a GPU stays the parent's."""
-        import torch
-
-        if self._model.device.type != "cpu":
-            super().after_fork()
-        torch.set_num_threads(1)
-        self._worker = ThreadPoolExecutor(1, "transformers")
-
-    async def _run(
-        self,
-        prompts: Sequence[Sequence[int]],
-        request: Request,
-        on_token: Callable[[int], None] | None = None,
-    ) -> list[Completion]:
-        if unknown := request.sampling.keys() - SAMPLING:
-            raise EngineFailed(
-                f"transformers takes {', '.join(sorted(SAMPLING))}, got {min(unknown)}"
-            )
+        size = max(1, BATCH_TOKENS // max(map(len, prompts), default=1))
         cancelled = threading.Event()
 
         def work() -> list[Completion]:
-            with _seeded(request.sampling.get("seed")):
-                batches = _batches(prompts, self._batch_tokens)
-                done = [self._generate(batch, request, cancelled, on_token) for batch in batches]
-            return [completion for batch in done for completion in batch]
+            batches = (prompts[i : i + size] for i in range(0, len(prompts), size))
+            return [each for batch in batches for each in self._generate(batch, request, cancelled)]
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
         finally:
             cancelled.set()
 
+    async def close(self) -> None:
+        self._worker.shutdown()
+
     def _generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        request: Request,
-        cancelled: threading.Event,
-        on_token: Callable[[int], None] | None,
+        self, prompts: Sequence[Sequence[int]], request: Request, cancelled: threading.Event
     ) -> list[Completion]:
         import torch
         from transformers import LogitsProcessorList, StoppingCriteriaList
@@ -222,9 +160,11 @@ class TransformersEngine(Engine):
         mask = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
         ends = [*self._end_ids, *request.stop_ids]
         recorder = _Recorder(request, device)
-        stopping = _Stopping(self._text, request.stop, longest, cancelled, on_token)
-        sampling = {key: value for key, value in request.sampling.items() if key != "seed"}
-        samples = bool(sampling.get("temperature"))
+
+        def is_cancelled(input_ids: "Tensor", *_: Any, **__: Any) -> "Tensor":
+            return torch.full((len(input_ids),), cancelled.is_set(), device=device)
+
+        samples = bool(request.sampling.get("temperature"))
         with torch.inference_mode():
             made = self._model.generate(
                 input_ids=torch.tensor(rows, device=device),
@@ -233,23 +173,23 @@ class TransformersEngine(Engine):
                 eos_token_id=ends or None,
                 pad_token_id=ends[0] if ends else 0,
                 logits_processor=LogitsProcessorList([recorder]),
-                stopping_criteria=StoppingCriteriaList([stopping]),
+                stopping_criteria=StoppingCriteriaList([is_cancelled]),
                 do_sample=samples,
-                **({"top_k": 0, "top_p": 1.0, **sampling} if samples else {}),
+                **({"top_k": 0, "top_p": 1.0, **request.sampling} if samples else {}),
             )
         chosen, watched = recorder.read(made)
         completions = []
         for row, ids in enumerate(made[:, longest:].tolist()):
-            end = next((size for size, i in enumerate(ids, 1) if i in ends), 0)
-            # A row that has stopped is padded with an end id until all have.
-            size = stop_size(self._text, ids, request.stop) or end
-            ids = ids[: size or None]
-            logprobs = [{token_id: chosen[step][row]} for step, token_id in enumerate(ids)]
-            for step, token_id in enumerate(ids):
-                if token_id in request.logprob_ids:
-                    pairs = zip(request.logprob_ids, watched[step][row], strict=True)
-                    logprobs[step] |= dict(pairs)
-            completions.append(Completion(ids, logprobs, "stop" if size else "length"))
+            # A row that has ended is padded with an end id until all have.
+            size = next((size for size, i in enumerate(ids, 1) if i in ends), None)
+            logprobs = []
+            for step, token_id in enumerate(ids[:size]):
+                is_watched = token_id in request.logprob_ids
+                group = zip(request.logprob_ids, watched[step][row], strict=True)
+                logprobs.append(
+                    {token_id: chosen[step][row], **(dict(group) if is_watched else {})}
+                )
+            completions.append(Completion(ids[:size], logprobs, "stop" if size else "length"))
         return completions
 
 
@@ -287,59 +227,3 @@ class _Recorder:
     def _record_choice(self, input_ids: "Tensor") -> None:
         if self._last is not None:
             self._chosen.append(self._last.gather(1, input_ids[:, -1:])[:, 0])
-
-
-class _Stopping:
-    """Ends rows at a stop string, and all when the caller is cancelled; passes tokens on."""
-
-    def __init__(
-        self,
-        text: Callable[[Sequence[int]], str],
-        stop: Sequence[str],
-        begun: int,
-        cancelled: threading.Event,
-        on_token: Callable[[int], None] | None,
-    ) -> None:
-        self._text, self._stop, self._begun = text, stop, begun
-        self._cancelled, self._on_token = cancelled, on_token
-        # A character has up to four bytes, a token at least one; the rest is for special tokens.
-        self._tail = 4 * max(map(len, stop), default=0) + 16
-
-    def __call__(self, input_ids: "Tensor", scores: Any, **_: Any) -> "Tensor":
-        if self._on_token is not None:
-            self._on_token(int(input_ids[0, -1]))
-        done = input_ids[:, -1] < 0  # none
-        if self._cancelled.is_set():
-            return ~done
-        if self._stop:
-            for row, ids in enumerate(input_ids[:, self._begun :][:, -self._tail :].tolist()):
-                written = self._text(ids)
-                done[row] = any(string in written for string in self._stop)
-        return done
-
-
-def _batches(
-    prompts: Sequence[Sequence[int]], batch_tokens: int
-) -> Iterator[Sequence[Sequence[int]]]:
-    """Consecutive prompts of at most ``batch_tokens`` padded tokens together, at least one."""
-    begin = longest = 0
-    for end, ids in enumerate(prompts):
-        longest = max(longest, len(ids))
-        if end > begin and (end + 1 - begin) * longest > batch_tokens:
-            yield prompts[begin:end]
-            begin, longest = end, len(ids)
-    if begin < len(prompts):
-        yield prompts[begin:]
-
-
-@contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
-    """Draw from ``seed`` in the block, and leave torch's own random state as it was."""
-    if seed is None:
-        yield
-        return
-    import torch
-
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield

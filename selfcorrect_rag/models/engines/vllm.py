@@ -1,10 +1,11 @@
 """vLLM in this process: continuous batching over all concurrent calls."""
 
 import asyncio
-import itertools
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from pydantic import Field
 
@@ -35,9 +36,8 @@ class VLLMReflectionLLM(EngineReflectionLLM):
 
     The engine runs in other processes, whose log is shown. If vLLM spawns them, as its CPU build
     does, a script needs the usual ``if __name__ == "__main__":``. Passages, beams and concurrent
-    runs share its batches. ``in_flight`` is by default twice vLLM's ``max_num_seqs``.
-
-    The constructor starts it: seconds for a small model, minutes for a large one.
+    runs share its batches. The constructor starts it: seconds for a small model, minutes for a
+    large one.
 
     Raises:
         MissingExtra: vLLM is not installed.
@@ -75,7 +75,7 @@ class VLLMEngine(Engine):
         """Keep a model's folder or hub name and arguments of vLLM's ``AsyncEngineArgs``."""
         set_environment()
         require("vllm", "vllm")
-        self._model, self._options, self._numbers = model, options or {}, itertools.count()
+        self._model, self._options = model, options or {}
         self._llm: AsyncLLM | None = None
 
     async def open(self) -> None:
@@ -104,18 +104,11 @@ class VLLMEngine(Engine):
                 "or kv_cache_memory_bytes"
             ) from error
         self.context_tokens = self._llm.model_config.max_model_len
-        # Twice what a step decodes, so that the next prompts are there when some end.
-        self.in_flight = 2 * self._llm.vllm_config.scheduler_config.max_num_seqs
 
     async def close(self) -> None:
         if self._llm is not None:
             self._llm.shutdown()
             self._llm = None
-
-    @property
-    def unfinished(self) -> int:
-        """Number of prompts running or waiting in the engine."""
-        return self._llm.get_num_unfinished_requests() if self._llm else 0
 
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
@@ -125,23 +118,24 @@ class VLLMEngine(Engine):
         params = _sampling_params(request)
         params.output_kind = RequestOutputKind.FINAL_ONLY
         params.detokenize = bool(request.stop)  # only stop strings need detokenized text
-        return await asyncio.gather(*(self._complete(prompt, params) for prompt in prompts))
+        return await asyncio.gather(*(self._complete(p, request, params) for p in prompts))
 
-    async def _complete(self, prompt: Sequence[int], params: "SamplingParams") -> Completion:
+    async def _complete(
+        self, prompt: Sequence[int], request: Request, params: "SamplingParams"
+    ) -> Completion:
         (output,) = [output async for output in self._outputs(prompt, params)]
         (completion,) = output.outputs
-        wanted = params.logprob_token_ids or ()
-        return Completion(
-            ids=completion.token_ids,
-            logprobs=[
-                # Most tokens are text, which needs only its own log-probability.
-                {i: step[i].logprob for i in (wanted if token_id in wanted else [token_id])}
-                for token_id, step in zip(completion.token_ids, completion.logprobs, strict=True)
-            ],
-            finish_reason=completion.finish_reason,
-        )
+        ids, watched = completion.token_ids, request.logprob_ids
+        logprobs = [
+            # Most tokens are text, which needs only its own log-probability.
+            {i: step[i].logprob for i in (watched if each in watched else [each])}
+            for each, step in zip(ids, completion.logprobs, strict=True)
+        ]
+        return Completion(ids, logprobs, completion.finish_reason)
 
-    async def stream(self, prompt: Sequence[int], request: Request) -> AsyncIterator[Sequence[int]]:
+    async def stream(
+        self, prompt: Sequence[int], request: Request
+    ) -> AsyncGenerator[Sequence[int], None]:
         from vllm.sampling_params import RequestOutputKind
 
         params = _sampling_params(request)
@@ -151,15 +145,17 @@ class VLLMEngine(Engine):
             ended = delta.finish_reason == "stop" and not isinstance(delta.stop_reason, str)
             yield delta.token_ids[:-1] if ended else delta.token_ids
 
-    async def _outputs(self, prompt: Sequence[int], params: "SamplingParams") -> AsyncIterator[Any]:
+    async def _outputs(
+        self, prompt: Sequence[int], params: "SamplingParams"
+    ) -> AsyncGenerator[Any, None]:
         from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError
 
         assert self._llm is not None  # closing ends this loop
-        name = f"selfcorrect-{next(self._numbers)}"
         try:
             if self._llm.errored:  # a call would wait forever
                 raise EngineDeadError
+            name = f"selfcorrect-{uuid4()}"
             async for output in self._llm.generate(tokens_input(list(prompt)), params, name):
                 yield output
         except EngineDeadError as error:
@@ -184,8 +180,6 @@ def _sampling_params(request: Request) -> "SamplingParams":
 
 def set_environment() -> None:
     """Set the environment variables that vLLM's CPU build reads at import."""
-    from importlib.util import find_spec
-
     # Otherwise torch's check for a GPU initialises CUDA, and vLLM's processes cannot be forked.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     torch = require("torch", "vllm")

@@ -1,8 +1,8 @@
 """A client of a vLLM server, by token ids over HTTP."""
 
 import json
-import math
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SecretStr
@@ -53,7 +53,7 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         try:
             self.model, self.tokenizer = engine.model, self.tokenizer or engine.root
             try:
-                tokenizer = ControlledTokenizer.from_pretrained(self.tokenizer, "transformers")
+                tokenizer = ControlledTokenizer.from_pretrained(self.tokenizer)
             except ModelNotFound as error:
                 raise ModelNotFound(
                     f"{error}; if the server has it elsewhere, give its folder or hub name as "
@@ -74,15 +74,10 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         return {"model": self.model, "base_url": self.base_url}
 
     async def _check(self, engine: "VLLMServerEngine") -> None:
-        """Compare the ids of control tokens, and generate one token, which detects an old server.
-
-        A version number would not tell whether other clients send plain top-k ``logprobs``, which
-        our requests would disturb (see docs/vllm.md).
-        """
+        """Compare the ids of control tokens, and generate one: an old server gives other scores."""
         control = self._tokenizer.control_ids
-        ids = set(control.values())
         given = await self._runner.retry(lambda: engine.tokenize("".join(control)))
-        if [i for i in given if i in ids] != list(control.values()):
+        if [i for i in given if i in control.values()] != list(control.values()):
             raise NotAReflectionModel(
                 f"{self.base_url} has other ids for the reflection tokens than the tokenizer of "
                 f"{self.tokenizer}: give the tokenizer of the model that it serves"
@@ -109,6 +104,8 @@ class VLLMServerEngine(Engine):
         """Make the client, without connecting; see the fields of :class:`VLLMServerReflectionLLM`.
         EngineFailed if the address or the key is malformed."""
         require("httpx", "transformers")
+        import httpx
+
         if "@" in base_url:
             raise EngineFailed(
                 "base_url holds a user and a password, which traces would show: give the key as "
@@ -119,94 +116,81 @@ class VLLMServerEngine(Engine):
                 "the API key holds a line break or another character that HTTP headers cannot "
                 "have: give it without what surrounds it"
             )
-        self.base_url, self.model, self.root = base_url, model, ""
-        self._key, self._timeout = key, timeout
-        self.after_fork()
-
-    def after_fork(self) -> None:
-        """Make a new client, whose connections belong to one event loop."""
-        import httpx
-
+        self.base_url, self.model, self.root, self._timeout = base_url, model, "", timeout
         try:
             self._client = httpx.AsyncClient(
-                base_url=self.base_url.rstrip("/").removesuffix("/v1"),
-                headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
-                timeout=httpx.Timeout(self._timeout, connect=10.0),
-                limits=httpx.Limits(),  # concurrency is limited elsewhere
+                base_url=base_url.rstrip("/").removesuffix("/v1"),
+                headers={"Authorization": f"Bearer {key}"} if key else {},
+                timeout=httpx.Timeout(timeout, connect=10.0),
+                limits=httpx.Limits(),  # the server queues
             )
         except httpx.InvalidURL as error:
             raise EngineFailed(
-                f"{self.base_url} is not a URL ({error}): give one such as http://localhost:8000"
+                f"{base_url} is not a URL ({error}): give one such as http://localhost:8000"
             ) from error
 
     async def open(self) -> None:
         """Find the model: its name, where its files are (``root``), and its context length."""
-        answer = await self._ask("GET", "/v1/models")
-        cards = answer.get("data") if isinstance(answer, dict) else None
-        if not isinstance(cards, list) or not all(
-            isinstance(card, dict) and isinstance(card.get("id"), str) for card in cards
-        ):
-            raise EngineFailed(f"{self.base_url} is not a vLLM server: it gives no list of models")
-        card = next((c for c in cards if self.model in ("", c["id"])), None)
-        if card is None:
-            names = ", ".join(c["id"] for c in cards) or "no model"
-            raise ModelNotFound(
-                f"{self.base_url} serves {names}, not {self.model or 'any'}: give one of its names "
-                "as model"
-            )
-        metadata = card.get("metadata")  # of Ray Serve LLM
-        in_ray = metadata.get("max_request_context_length") if isinstance(metadata, dict) else None
-        length = card.get("max_model_len") or in_ray
-        if not isinstance(length, int):
+        answer = await self._ask("/v1/models")
+        try:
+            cards = {card["id"]: card for card in answer["data"]}
+            if not cards.keys() & {self.model or next(iter(cards), "")}:
+                raise ModelNotFound(
+                    f"{self.base_url} serves {', '.join(cards) or 'no model'}, not "
+                    f"{self.model or 'any'}: give one of its names as model"
+                )
+            self.model = self.model or next(iter(cards))
+            self.root = cards[self.model].get("root") or self.model
+            self.context_tokens = int(cards[self.model]["max_model_len"])
+        except (KeyError, TypeError, AttributeError) as error:
             raise EngineFailed(
-                f"{self.base_url} is not a vLLM server: its models have no max_model_len (on Ray "
-                "Serve LLM, set it in engine_kwargs)"
-            )
-        self.model, self.root = card["id"], card.get("root") or card["id"]
-        self.context_tokens = length
+                f"{self.base_url} is not a vLLM server: it gives no list of models with their "
+                "max_model_len"
+            ) from error
 
     async def close(self) -> None:
         await self._client.aclose()
 
     async def tokenize(self, text: str) -> list[int]:
-        """Return a text's ids by the server's own tokenizer; none if it has no such endpoint."""
+        """Return a text's ids by the server's own tokenizer."""
         body = {"model": self.model, "prompt": text, "add_special_tokens": False}
-        answer = await self._ask("POST", "/tokenize", body)
-        tokens = answer.get("tokens") if isinstance(answer, dict) else None
-        return tokens if isinstance(tokens, list) else []
+        answer = await self._ask("/tokenize", body)
+        try:
+            return list(answer["tokens"])
+        except (KeyError, TypeError) as error:
+            raise self._malformed(error) from error
 
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
-        answer = await self._ask("POST", "/v1/completions", self._body(prompts, request))
+        answer = await self._ask("/v1/completions", self._body(prompts, request))
         try:
-            choices = {choice["index"]: choice for choice in answer["choices"]}
-            if choices.keys() != set(range(len(prompts))) or len(choices) != len(answer["choices"]):
-                raise ValueError(f"{len(answer['choices'])} choices for {len(prompts)} prompts")
-            return [_completion(choices[i]) for i in range(len(prompts))]
+            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+            if [choice["index"] for choice in choices] != list(range(len(prompts))):
+                raise ValueError(f"{len(choices)} choices for {len(prompts)} prompts")
+            return [_completion(choice) for choice in choices]
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise self._malformed(error) from error
 
-    async def stream(self, prompt: Sequence[int], request: Request) -> AsyncIterator[Sequence[int]]:
-        import httpx
-
+    async def stream(
+        self, prompt: Sequence[int], request: Request
+    ) -> AsyncGenerator[Sequence[int], None]:
         body = {**self._body([prompt], request), "stream": True}
-        response = await self._send("POST", "/v1/completions", body, stream=True)
-        try:
+        async with self._send("/v1/completions", body) as response:
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip()
                 if line.startswith("data:") and data != "[DONE]":
-                    for choice in json.loads(data)["choices"]:
-                        yield _delta(choice)
-        except (KeyError, TypeError, ValueError) as error:
-            raise self._malformed(error) from error
-        except httpx.RequestError as error:
-            raise EngineFailed(f"{self.base_url} broke off a stream: {error!r}") from error
-        finally:
-            await response.aclose()
+                    try:
+                        (choice,) = json.loads(data)["choices"]
+                        ids, by = choice["token_ids"], choice["stop_reason"]
+                        ended = choice["finish_reason"] == "stop" and not isinstance(by, str)
+                    except (KeyError, TypeError, ValueError) as error:
+                        raise self._malformed(error) from error
+                    yield ids[:-1] if ended else ids  # without the id that ends it
 
     def _body(self, prompts: Sequence[Sequence[int]], request: Request) -> dict[str, Any]:
-        body: dict[str, Any] = {
+        allowed = request.allowed_ids
+        return {
             "model": self.model,
             "prompt": [list(prompt) for prompt in prompts],
             "max_tokens": request.max_tokens,
@@ -215,34 +199,34 @@ class VLLMServerEngine(Engine):
             "return_tokens_as_token_ids": True,
             "return_token_ids": True,
             "stop_token_ids": list(request.stop_ids),
+            "stop": list(request.stop),
+            "allowed_token_ids": None if allowed is None else list(allowed),
             "temperature": 0.0,
             **request.sampling,
         }
-        if request.stop:
-            body["stop"] = list(request.stop)
-        if request.allowed_ids is not None:
-            body["allowed_token_ids"] = list(request.allowed_ids)
-        return body
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The server's answer, from JSON."""
-        response = await self._send(method, path, body)
-        try:
-            return response.json()
-        except ValueError as error:
-            raise EngineFailed(f"{self.base_url}{path} did not answer in JSON") from error
+        async with self._send(path, body) as response:
+            await response.aread()
+            try:
+                return response.json()
+            except ValueError as error:
+                raise EngineFailed(f"{self.base_url}{path} did not answer in JSON") from error
 
+    @asynccontextmanager
     async def _send(
-        self, method: str, path: str, body: Mapping[str, Any] | None, *, stream: bool = False
-    ) -> "httpx.Response":
-        """A response that is not an error; its body is read unless it is a stream."""
+        self, path: str, body: Mapping[str, Any] | None
+    ) -> AsyncIterator["httpx.Response"]:
+        """A response that is not an error; its body is to be read."""
         import httpx
 
         try:
-            request = self._client.build_request(method, path, json=body)
-            response = await self._client.send(request, stream=stream)
-            if response.is_error:
-                await response.aread()
+            async with self._client.stream("POST" if body else "GET", path, json=body) as response:
+                if response.is_error:
+                    await response.aread()
+                    raise self._refused(response)
+                yield response
         except httpx.ReadTimeout as error:
             raise EngineFailed(
                 f"{self.base_url} gave no answer within {self._timeout:g} s: raise timeout"
@@ -254,18 +238,13 @@ class VLLMServerEngine(Engine):
             ) from error
         except httpx.RequestError as error:
             raise self._malformed(error) from error
-        if not response.is_error:
-            return response
+
+    def _refused(self, response: "httpx.Response") -> EngineFailed:
         status = response.status_code
         if status in (401, 403):
-            raise EngineFailed(f"{self.base_url} refuses the API key (HTTP {status})")
-        try:
-            answer = response.json()
-            reason = (answer.get("error") or answer).get("message", "")
-        except (ValueError, AttributeError):
-            reason = response.text[:200]
+            return EngineFailed(f"{self.base_url} refuses the API key (HTTP {status})")
         kind = EngineUnavailable if status in RETRIED else EngineFailed
-        raise kind(f"{response.url} answered HTTP {status}: {reason}")
+        return kind(f"{response.url} answered HTTP {status}: {response.text[:300]}")
 
     def _malformed(self, error: Exception) -> EngineFailed:
         return EngineFailed(
@@ -278,16 +257,7 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
     if choice["finish_reason"] == "abort":
         raise EngineUnavailable("the server was stopped while it was writing: start it again")
     logprobs = [
-        {int(key.removeprefix(TOKEN_ID)): value for key, value in step.items()}
+        {int(key.removeprefix(TOKEN_ID)): float(value) for key, value in step.items()}
         for step in choice["logprobs"]["top_logprobs"]
     ]
-    if not all(math.isfinite(value) for step in logprobs for value in step.values()):
-        raise ValueError("a log-probability is not a finite number")
     return Completion([int(i) for i in choice["token_ids"]], logprobs, choice["finish_reason"])
-
-
-def _delta(choice: Mapping[str, Any]) -> list[int]:
-    """The ids of one event of a stream, without the id that ends it."""
-    ids: list[int] = choice["token_ids"]
-    ended = choice["finish_reason"] == "stop" and not isinstance(choice["stop_reason"], str)
-    return ids[:-1] if ended else ids
