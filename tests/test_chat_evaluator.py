@@ -1,6 +1,7 @@
 """A chat model as evaluator: the paper's prompts, answers in any format, hostile passages."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag.models import ChatEvaluator
-from selfcorrect_rag.models.classification import ClassificationCounts
 from selfcorrect_rag.prompts.crag import VerdictParser, prompt_for_one, prompt_for_several
 from selfcorrect_rag.thresholds import Thresholds
 from tests.providers import LOGPROBS, REFUSES, Provider, Refused, ToolCaller
@@ -40,11 +40,11 @@ def test_passages_share_calls() -> None:
     evaluator = ChatEvaluator(llm)
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert llm.prompts == [prompt_for_several("few_shot", QUESTION, PASSAGES)]
-    assert evaluator.counts == ClassificationCounts(classifications=1, hard=3)
+    assert evaluator.counts == Counter(classifications=1, hard=3)
     assert "hard labels" in evaluator.notes[0]
     evaluator = ChatEvaluator(llm, passages_per_call=4)
     assert evaluator.score(QUESTION, MANY[:9]) == [1 if i % 3 else -1 for i in range(9)]
-    assert evaluator.counts.classifications == evaluator.model_calls(MANY[:9]) == 3
+    assert evaluator.counts["classifications"] == evaluator.model_calls(MANY[:9]) == 3
     assert prompt_for_one("few_shot", QUESTION, MANY[8]) in llm.prompts, "it is alone"
     single = Provider(answer=judge)
     assert ChatEvaluator(single, passages_per_call=1).score(QUESTION, PASSAGES) == [1, -1, 1]
@@ -78,7 +78,7 @@ def test_blank_passages_cost_nothing() -> None:
 def test_answers_in_the_format(answer: Any) -> None:
     evaluator = ChatEvaluator(Provider(answer=lambda prompt: answer))
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert evaluator.counts == ClassificationCounts(classifications=1, hard=3)
+    assert evaluator.counts == Counter(classifications=1, hard=3)
 
 
 @pytest.mark.parametrize(
@@ -97,12 +97,12 @@ def test_an_answer_out_of_the_format_is_retried_once_and_then_scores_0(answer: s
     llm = Provider(answer=lambda p: judge(p) if "such as" in p else answer)
     evaluator = ChatEvaluator(llm, prompt="direct")
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert evaluator.counts == ClassificationCounts(classifications=1, retried=1, hard=3)
+    assert evaluator.counts == Counter(classifications=1, retried=1, hard=3)
     assert llm.prompts[-1] == prompt_for_several("direct", QUESTION, PASSAGES, is_retry=True)
     assert llm.prompts[-1].endswith("\n\nWrite 3 lines, from 1 to 3, such as: 1: yes")
     evaluator = ChatEvaluator(Provider(answer=lambda p: answer))
     assert evaluator.score(QUESTION, PASSAGES) == [0, 0, 0]
-    assert evaluator.counts == ClassificationCounts(classifications=1, retried=1, absent=3)
+    assert evaluator.counts == Counter(classifications=1, retried=1, absent=3)
     assert evaluator.notes == ["the evaluator's model gave unreadable verdicts: their scores are 0"]
 
 
@@ -166,7 +166,7 @@ async def test_any_model_sync_and_async(model: Any) -> None:
     for _ in range(2):
         assert one.score(QUESTION, PASSAGES) == [1, -1, 1]
         assert await other.ascore(QUESTION, PASSAGES) == [1, -1, 1]
-    assert one.counts == other.counts == ClassificationCounts(classifications=2, hard=6)
+    assert one.counts == other.counts == Counter(classifications=2, hard=6)
 
 
 async def test_concurrent_questions_do_not_mix() -> None:

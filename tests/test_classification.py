@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from selfcorrect_rag.models.classification import (
     ABSENT,
     ChatClassifier,
     Classification,
-    ClassificationCounts,
     LabelField,
 )
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
@@ -72,7 +72,8 @@ async def test_what_a_provider_can_do_is_detected_once(
         assert prediction.logprobs == {RELEVANT: 0.0, IRRELEVANT: ABSENT}
     assert calls in (None, result.usage.requests)
     assert first.classify([RELEVANCE])[0].usage.requests == 1
-    assert await second.aclassify([RELEVANCE]) == [result]
+    (other,) = await second.aclassify([RELEVANCE])
+    assert (other.predictions, other.usage) == (result.predictions, result.usage)
 
 
 def test_a_refused_option_is_not_sent_again() -> None:
@@ -123,8 +124,6 @@ async def test_concurrent_calls_are_bounded_and_do_not_mix() -> None:
     results = await classifier.aclassify(tasks)
     assert [r.predictions[0].label for r in results] == labels * 32  # type: ignore[union-attr]
     assert most == 3
-    with pytest.raises(ValueError, match="max_concurrency must be at least 1, got 0"):
-        ChatClassifier(model, max_concurrency=0)
 
 
 # Probabilities, worked out by hand
@@ -248,7 +247,7 @@ async def test_a_malformed_answer_is_retried_once_and_then_absent(
     classifier = ChatClassifier(model)
     (result,) = classifier.classify([RELEVANCE])
     assert (result.predictions, result.error) == ([None], None)
-    assert classifier.counts == ClassificationCounts(classifications=1, retried=1, absent=1)
+    assert classifier.counts == Counter(classifications=1, retried=1, absent=1)
     assert model.prompts[-1] == (
         "Rating:\n\nAnswer with nothing but one of these: [Relevant] or [Irrelevant]"
     )
@@ -276,7 +275,7 @@ def test_readable_labels_of_several_stay(text: str, labels: Any) -> None:
     classifier = ChatClassifier(Provider(answer=lambda p: text))
     (result,) = classifier.classify([BOTH])
     assert tuple(prediction and prediction.label for prediction in result.predictions) == labels
-    assert classifier.counts.absent == labels.count(None)
+    assert classifier.counts["absent"] == labels.count(None)
 
 
 async def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,4 +296,4 @@ async def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) 
     assert [r.usage.requests for r in results] == [1, 2, 2, 1, 2]
     assert waits == [7.0, 60.0, 0.5]
     assert isinstance(results[2].error, RateLimited)
-    assert (classifier.counts.absent, classifier.counts.failed) == (2, 2)
+    assert (classifier.counts["absent"], classifier.counts["failed"]) == (2, 2)

@@ -123,10 +123,6 @@ def evaluator(change: float = 0.0, **options: Any) -> T5Evaluator:
     return T5Evaluator.from_model(model, t5_tokenizer(), **options)
 
 
-def ask(messages: Any) -> str:
-    return "yes"
-
-
 KNOWN: Mapping[str, Callable[[], Any]] = {
     "chat": chat,
     "another chat": lambda: chat("no"),
@@ -139,7 +135,6 @@ KNOWN: Mapping[str, Callable[[], Any]] = {
     "fallbacks turned": lambda: chat("no").with_fallbacks([chat()]),
     "chain": lambda: ChatPromptTemplate.from_messages([("human", "{q}")]) | chat(),
     "another chain": lambda: ChatPromptTemplate.from_messages([("human", "Q: {q}")]) | chat(),
-    "function": lambda: RunnableLambda(ask),
     "prompted": lambda: PromptedReflectionLLM(chat()),
     "prompted otherwise": lambda: PromptedReflectionLLM(chat(), candidates=3),
     "prompted with another": lambda: PromptedReflectionLLM(chat("no")),

@@ -202,7 +202,7 @@ def test_failed_and_malformed_critiques_are_absent() -> None:
         )
         (segment,) = generate(llm, NOVEL)
         assert (segment["text"], segment["reflections"]) == ("Jane Austen.", [])
-        assert (llm.counts.failed, llm.counts.absent) == (failed, 3)
+        assert (llm.counts["failed"], llm.counts["absent"]) == (failed, 3)
 
 
 async def test_without_any_answer_the_model_failed_and_one_is_enough() -> None:

@@ -1,6 +1,7 @@
 """A chat model as CRAG's retrieval evaluator (section 5.5, appendix A)."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,6 @@ from selfcorrect_rag.models.chat_model import Calls, arun, run
 from selfcorrect_rag.models.classification import (
     ChatClassifier,
     Classification,
-    ClassificationCounts,
     LabelField,
     Prediction,
 )
@@ -71,8 +71,8 @@ class ChatEvaluator(RetrievalEvaluator):
         self._classifier = ChatClassifier(llm)
 
     @property
-    def counts(self) -> ClassificationCounts:
-        """Counts of malformed, failed and hard verdicts, over all runs."""
+    def counts(self) -> Counter[str]:
+        """Counts of malformed, failed and hard verdicts; see :class:`ChatClassifier`."""
         return self._classifier.counts
 
     @property
@@ -80,7 +80,7 @@ class ChatEvaluator(RetrievalEvaluator):
         """Notes on hard labels and unreadable verdicts, if any."""
         hard = "the evaluator's provider gave no probabilities: its scores are hard labels"
         absent = "the evaluator's model gave unreadable verdicts: their scores are 0"
-        return [hard] * bool(self.counts.hard) + [absent] * bool(self.counts.absent)
+        return [hard] * bool(self.counts["hard"]) + [absent] * bool(self.counts["absent"])
 
     @property
     def identity(self) -> str:
@@ -125,10 +125,8 @@ class ChatEvaluator(RetrievalEvaluator):
         if count == 1:
             prompt = prompt_for_one(kind, question, passages[0])
             return Classification(prompt, (LabelField(VerdictParser(kind)),), prompt, is_long)
-        fields = tuple(
-            LabelField(VerdictParser(kind, number, count), str(number), is_line=False)
-            for number in range(1, count + 1)
-        )
+        numbers = range(1, count + 1)
+        fields = tuple(LabelField(VerdictParser(kind, n, count), str(n)) for n in numbers)
         retry = prompt_for_several(kind, question, passages, is_retry=True)
         return Classification(prompt_for_several(kind, question, passages), fields, retry, is_long)
 

@@ -1,20 +1,14 @@
-"""Chat models: what they wrote, what a provider can do, calls, and choices among labels.
-
-Critique, grading, sufficiency and closed sets all ask through :class:`ChatClassifier`, the one
-place that finds out whether a provider gives log-probabilities, structured output, or neither.
-"""
+"""Chat models: the model in a runnable, the answer in its text, prompt lengths, and calls."""
 
 import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from langchain_core.callbacks import (
     AsyncCallbackManager,
-    AsyncCallbackManagerForLLMRun,
     CallbackManager,
     CallbackManagerForLLMRun,
 )
@@ -42,15 +36,16 @@ def models_behind(llm: Runnable[Any, Any]) -> list[Runnable[Any, Any]]:
     """
     match llm:
         case RunnableBindingBase():
-            return models_behind(llm.bound)
+            inner: list[Any] = [llm.bound]
         case RunnableWithFallbacks():
-            return [model for each in llm.runnables for model in models_behind(each)]
+            inner = list(llm.runnables)
         case RunnableConfigurableAlternatives():
-            made = [each for each in llm.alternatives.values() if isinstance(each, Runnable)]
-            return [model for each in (llm.default, *made) for model in models_behind(each)]
+            inner = [llm.default, *llm.alternatives.values()]
         case DynamicRunnable():
-            return models_behind(llm.default)
-    return [llm]
+            inner = [llm.default]
+        case _:
+            return [llm]
+    return [m for each in inner if isinstance(each, Runnable) for m in models_behind(each)]
 
 
 def model_behind(llm: Runnable[Any, Any]) -> Runnable[Any, Any]:
@@ -100,12 +95,14 @@ class LLMChat(BaseChatModel):
     def _generate(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        return _result(self.llm.invoke(self.prompt, _within(run_manager), **kwargs))
+        text = self.llm.invoke(self.prompt, _within(run_manager), **kwargs)
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
 
     async def _agenerate(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        return _result(await self.llm.ainvoke(self.prompt, _within(run_manager), **kwargs))
+        text = await self.llm.ainvoke(self.prompt, _within(run_manager), **kwargs)
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
 
     def _stream(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
@@ -120,20 +117,14 @@ class LLMChat(BaseChatModel):
             yield ChatGenerationChunk(message=AIMessageChunk(content=text))
 
 
-def _within(
-    run: CallbackManagerForLLMRun | AsyncCallbackManagerForLLMRun | None,
-) -> RunnableConfig | None:
+def _within(run: Any) -> RunnableConfig | None:
     """Return a config that makes the LLM's run a child of the chat model's, counted as one call."""
     if run is None:
         return None
     is_sync = isinstance(run, CallbackManagerForLLMRun)
-    kind = CallbackManager if is_sync else AsyncCallbackManager
+    manager = CallbackManager if is_sync else AsyncCallbackManager
     handlers = run.inheritable_handlers
-    return RunnableConfig(callbacks=kind(handlers, handlers, parent_run_id=run.run_id))
-
-
-def _result(text: str) -> ChatResult:
-    return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
+    return RunnableConfig(callbacks=manager(handlers, handlers, parent_run_id=run.run_id))
 
 
 # What a model wrote
@@ -141,14 +132,8 @@ def _result(text: str) -> ChatResult:
 LONGEST_ANSWER = 100_000
 """Maximum characters of a text that a model writes; the rest is cut."""
 _TAG = re.compile(r"<(?P<close>/?)(?:think|thinking|thought|reasoning)>|\[(?P<end>/?)THINK\]")
-_CUT = {
-    "length",
-    "max_tokens",
-    "max_output_tokens",
-    "model_length",
-    "model_context_window_exceeded",
-}
-"""Providers' finish reasons at the token limit, in lower case."""
+_CUT = re.compile(r"(model_)?length|max_(output_)?tokens|model_context_window_exceeded", re.I)
+"""Providers' finish reasons at the token limit."""
 
 
 def split_reasoning(text: str) -> tuple[str, str]:
@@ -187,7 +172,7 @@ def was_cut(message: Any) -> bool:
     keys = ("finish_reason", "stop_reason", "done_reason", "stopReason")  # by provider
     reasons = [metadata.get(key) for key in keys]
     reasons += [incomplete.get("reason")] if isinstance(incomplete, Mapping) else []
-    return any(str(reason).lower() in _CUT for reason in reasons)
+    return any(_CUT.fullmatch(str(reason)) for reason in reasons)
 
 
 # How long a prompt may be
@@ -256,7 +241,7 @@ class CallResult(NamedTuple):
     @property
     def text(self) -> str:
         """The answer's text without reasoning; empty without an answer."""
-        return written_text(self.message) if self.answer is not None else ""
+        return written_text(self.message)
 
     @property
     def message(self) -> Any:
@@ -267,23 +252,20 @@ class CallResult(NamedTuple):
 class CallUsage(NamedTuple):
     """Requests and tokens of calls; tokens as far as the model reports them."""
 
-    requests: int = 0
-    prompt_tokens: int = 0
-    tokens: int = 0
+    requests: int
+    prompt_tokens: int
+    tokens: int
 
-    @classmethod
-    def of(cls, results: Iterable[CallResult]) -> "CallUsage":
-        """Return the usage of these calls together."""
-        usage = cls()
-        for result in results:
-            given = getattr(result.message, "usage_metadata", None) or {}
-            read, written = given.get("input_tokens") or 0, given.get("output_tokens") or 0
-            usage = usage.plus(cls(result.requests, read, written))
-        return usage
 
-    def plus(self, other: "CallUsage") -> "CallUsage":
-        """Return the sum of both."""
-        return CallUsage(*(mine + its for mine, its in zip(self, other, strict=True)))
+def usage_of(results: Iterable[CallResult]) -> CallUsage:
+    """Return the usage of these calls together."""
+    requests = read = written = 0
+    for result in results:
+        given = getattr(result.message, "usage_metadata", None) or {}
+        requests += result.requests
+        read += given.get("input_tokens") or 0
+        written += given.get("output_tokens") or 0
+    return CallUsage(requests, read, written)
 
 
 Calls = Generator[list[ModelCall], list[CallResult], Result]
@@ -293,7 +275,7 @@ is sent their results, and returns its own result."""
 
 def run(calls: Calls[Result], max_concurrency: int) -> Result:
     """Return the result of ``calls``, with at most ``max_concurrency`` of them at a time."""
-    with closing(calls), ContextThreadPoolExecutor(max_workers=max_concurrency) as pool:
+    with ContextThreadPoolExecutor(max_workers=max_concurrency) as pool:
         try:
             wanted = next(calls)
             while True:
@@ -305,18 +287,13 @@ def run(calls: Calls[Result], max_concurrency: int) -> Result:
 async def arun(calls: Calls[Result], max_concurrency: int) -> Result:
     """Return the result of ``calls``, as :func:`run` does, from an event loop."""
     semaphore = asyncio.Semaphore(max_concurrency)
-
-    async def invoke(call: ModelCall) -> CallResult:
-        async with semaphore:
-            return await _ainvoke(call)
-
-    with closing(calls):
-        try:
-            wanted = next(calls)
-            while True:
-                wanted = calls.send(list(await asyncio.gather(*map(invoke, wanted))))
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+    try:
+        wanted = next(calls)
+        while True:
+            given = await asyncio.gather(*(_ainvoke(call, semaphore) for call in wanted))
+            wanted = calls.send(given)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
 
 
 def _invoke(call: ModelCall, attempt: int = 1) -> CallResult:
@@ -329,14 +306,15 @@ def _invoke(call: ModelCall, attempt: int = 1) -> CallResult:
     return _invoke(call, 2)
 
 
-async def _ainvoke(call: ModelCall, attempt: int = 1) -> CallResult:
-    try:
-        return CallResult(await call.model.ainvoke(call.input, _CONFIG), None, attempt)
-    except Exception as error:
-        if attempt == 2 or (seconds := retry_after(error)) is None:
-            return CallResult(None, error, attempt)
-    await asyncio.sleep(seconds)
-    return await _ainvoke(call, 2)
+async def _ainvoke(call: ModelCall, semaphore: asyncio.Semaphore, attempt: int = 1) -> CallResult:
+    async with semaphore:
+        try:
+            return CallResult(await call.model.ainvoke(call.input, _CONFIG), None, attempt)
+        except Exception as error:
+            if attempt == 2 or (seconds := retry_after(error)) is None:
+                return CallResult(None, error, attempt)
+        await asyncio.sleep(seconds)
+    return await _ainvoke(call, semaphore, 2)
 
 
 def retry_after(error: Exception) -> float | None:

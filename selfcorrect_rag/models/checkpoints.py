@@ -1,25 +1,25 @@
 """Loads transformers checkpoints, and tokenizers with the ids that checkpoints were trained on."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from selfcorrect_rag.errors import ModelNotFound, SelfCorrectError, require
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+Encoded = dict[str, list[int]]
+"""A model's inputs for one text: ``input_ids``, ``attention_mask`` and so on."""
 HUB_SECONDS = 5
-"""Seconds that the hub may take to say whether it has a model; its client retries for a minute."""
+"""Seconds that the hub may take to say whether it has a model."""
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 LLAMA_CLASSES = frozenset({"LlamaTokenizer", "LlamaTokenizerFast"})
 """As ``tokenizer_config.json`` names them, Mistral's too."""
 LLAMA_MODELS = frozenset({"llama", "mistral"})
 """As ``config.json`` names models whose tokenizer is Llama's if nothing else is said."""
-OWN_CLASS = "TokenizersBackend"
-"""The class of transformers that takes a ``tokenizer.json`` as it is."""
 
 
 def resolve_device(device: str | None, dtype: str | None = None) -> tuple[str, str]:
@@ -36,38 +36,43 @@ def max_input_tokens(model: Any, tokens: int) -> int:
     return min(tokens, getattr(model.config, "max_position_embeddings", None) or tokens)
 
 
-def check_on_hub(name_or_path: str | Path) -> None:
-    """Raise ModelNotFound if there is no such folder and the hub, asked once, has no such model.
+def special_ids(tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
+    """Return the ids of special tokens, but for the unknown token, which encodes text too."""
+    return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
-    Models in the hub's cache are not asked for.
+
+def without_spelled(encoded: Encoded, special: frozenset[int]) -> Encoded:
+    """Return an encoded text without its mask, and without special tokens that the text spelled.
+
+    Its ``special_tokens_mask`` marks those that the tokenizer added.
     """
-    if Path(name_or_path).exists():
-        return
-    hub, name = require("huggingface_hub", "transformers"), str(name_or_path)
-    try:
-        for file in ("config.json", TOKENIZER, CONFIG):
-            if isinstance(hub.try_to_load_from_cache(name, file), str):
-                return
-        hub.HfApi().model_info(name, timeout=HUB_SECONDS)
-    except Exception as error:  # of its client, and of the libraries below
-        reason = _first_line(error)
-        raise ModelNotFound(
-            f"{name} is neither a folder nor a model that the hub has: {reason}"
-        ) from error
+    ids, mask = encoded["input_ids"], encoded["special_tokens_mask"]
+    kept = [i for i, added in enumerate(mask) if added or ids[i] not in special]
+    given = {name: values for name, values in encoded.items() if name != "special_tokens_mask"}
+    return {name: [values[i] for i in kept] for name, values in given.items()}
 
 
 @contextmanager
 def loading(name_or_path: str | Path, what: str = "model") -> Iterator[None]:
-    """Raise whatever a library raises in the block as :class:`ModelNotFound`, with the remedy."""
-    check_on_hub(name_or_path)
+    """Raise whatever a library raises in the block as :class:`ModelNotFound`, with the remedy.
+
+    The hub is asked once whether it has such a model, since its client retries for a minute;
+    models in its cache are not asked for.
+    """
     try:
+        if not Path(name_or_path).exists():
+            hub, name = require("huggingface_hub", "transformers"), str(name_or_path)
+            cached = (hub.try_to_load_from_cache(name, f) for f in ("config.json", TOKENIZER))
+            if not any(isinstance(file, str) for file in cached):
+                hub.HfApi().model_info(name, timeout=HUB_SECONDS)
         yield
     except SelfCorrectError:
         raise
     except Exception as error:
+        reason = next(iter(str(error).strip().splitlines()), repr(error))
         raise ModelNotFound(
-            f"cannot load a {what} from {name_or_path}: {_first_line(error)} (give a folder with "
-            "config.json, weights and tokenizer.json or tokenizer.model, or a hub name)"
+            f"cannot load a {what} from {name_or_path}: {reason} (give a folder with config.json, "
+            "weights and tokenizer.json or tokenizer.model, or a hub name)"
         ) from error
 
 
@@ -78,9 +83,11 @@ def load_language_model(
     transformers = require("transformers", "transformers")
     with loading(name_or_path):
         config = transformers.AutoConfig.from_pretrained(name_or_path)
-        kind: Literal["Seq2SeqLM", "CausalLM"]
-        kind = "Seq2SeqLM" if config.is_encoder_decoder else "CausalLM"
-        auto = getattr(transformers, f"AutoModelFor{kind}")
+        auto = (
+            transformers.AutoModelForSeq2SeqLM
+            if config.is_encoder_decoder
+            else transformers.AutoModelForCausalLM
+        )
         model = auto.from_pretrained(name_or_path, dtype=dtype)
     return model, load_tokenizer(name_or_path)
 
@@ -107,19 +114,18 @@ def load_tokenizer(
     with loading(name_or_path, "tokenizer"):
         config = _json(name_or_path, CONFIG)
         named = config.get("tokenizer_class")
-        is_llama = named in LLAMA_CLASSES
-        if named is None:
-            is_llama = _json(name_or_path, "config.json").get("model_type") in LLAMA_MODELS
-        if _file(name_or_path, TOKENIZER):
-            tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(name_or_path)
-            if is_llama:
-                _set_ends(tokenizer, config)
-        else:
-            if is_llama and _file(name_or_path, "tokenizer.model"):
-                require("sentencepiece", extra)
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
-            if is_llama:
-                tokenizer = _as_official(tokenizer, name_or_path, config)
+        is_llama = named in LLAMA_CLASSES or (
+            named is None and _json(name_or_path, "config.json").get("model_type") in LLAMA_MODELS
+        )
+        has_rules = _file(name_or_path, TOKENIZER) is not None
+        if is_llama and not has_rules and _file(name_or_path, "tokenizer.model"):
+            require("sentencepiece", extra)
+        auto = transformers.PreTrainedTokenizerFast if has_rules else transformers.AutoTokenizer
+        tokenizer = auto.from_pretrained(name_or_path)
+        if is_llama and not has_rules:
+            tokenizer = _as_official(tokenizer, name_or_path, config)
+        elif is_llama:
+            _set_ends(tokenizer, config)
     return cast("PreTrainedTokenizerBase", tokenizer)
 
 
@@ -133,14 +139,14 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
     if not (folder / TOKENIZER).exists():
         return
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    config["tokenizer_class"] = OWN_CLASS
+    config["tokenizer_class"] = "TokenizersBackend"  # takes tokenizer.json as it is
     legacy = getattr(tokenizer, "legacy", tokenizer.init_kwargs.get("legacy"))
     if legacy is not None:
         config["legacy"] = legacy
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _as_official(tokenizer: Any, name_or_path: str | Path, config: Mapping[str, Any]) -> Any:
+def _as_official(tokenizer: Any, name_or_path: str | Path, config: dict[str, Any]) -> Any:
     """A Llama tokenizer with the rules of transformers 4.36.2; any other kind unchanged."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
@@ -154,56 +160,44 @@ def _as_official(tokenizer: Any, name_or_path: str | Path, config: Mapping[str, 
     ]
     state["normalizer"] = {"type": "Sequence", "normalizers": spaces}
     state["pre_tokenizer"] = None
-    special = _special_tokens(name_or_path, config)
+    named = _json(name_or_path, "special_tokens_map.json")
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": ""}
+    for source in (config, named):
+        special |= {key: _content(source[key]) for key in special if source.get(key)}
     if "added_tokens_decoder" not in config:
         # Before transformers 4.34, added_tokens.json had ids only.
-        names = _json(name_or_path, "special_tokens_map.json").get("additional_special_tokens")
-        known = {*special.values(), *map(_content, names or ())}
+        known = {*special.values(), *map(_content, named.get("additional_special_tokens") or ())}
         for token in state["added_tokens"]:
             token["special"] = token["content"] in known
             token["normalized"] = not token["special"]
-    options = ("chat_template", "clean_up_tokenization_spaces", "legacy", "model_max_length")
-    kept = {key: config[key] for key in (*options, "padding_side") if config.get(key) is not None}
+    keys = ("clean_up_tokenization_spaces", "legacy", "model_max_length", "padding_side")
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer.from_str(json.dumps(state)),
         name_or_path=str(name_or_path),
-        **special,
-        **{"chat_template": tokenizer.chat_template, **kept},
+        chat_template=config.get("chat_template") or tokenizer.chat_template,
+        **{key: token for key, token in special.items() if token},
+        **{key: config[key] for key in keys if config.get(key) is not None},
     )
     _set_ends(made, config)
     return made
 
 
-def _special_tokens(name_or_path: str | Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """The bos, eos, unk and pad tokens that a checkpoint names."""
-    named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": None}
-    for source in (config, _json(name_or_path, "special_tokens_map.json")):
-        named |= {key: _content(source[key]) for key in named if source.get(key)}
-    return {key: token for key, token in named.items() if token}
-
-
-def _set_ends(tokenizer: Any, config: Mapping[str, Any]) -> None:
+def _set_ends(tokenizer: Any, config: dict[str, Any]) -> None:
     """Put ``<s>`` before a text (``add_bos_token``, true if absent) and ``</s>`` after it
     (``add_eos_token``, false if absent), as the checkpoint says."""
     from tokenizers.processors import TemplateProcessing
 
     before = [tokenizer.bos_token] if config.get("add_bos_token", True) else []
     after = [tokenizer.eos_token] if config.get("add_eos_token", False) else []
-    second = [*(f"{token}:1" for token in before), "$B:1", *(f"{token}:1" for token in after)]
     backend = tokenizer.backend_tokenizer
     backend.post_processor = TemplateProcessing(
         single=[*before, "$A", *after],
-        pair=[*before, "$A", *after, *second],
         special_tokens=[(token, backend.token_to_id(token)) for token in {*before, *after}],
     )
 
 
 def _content(token: Any) -> str:
     return token["content"] if isinstance(token, dict) else str(token)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), repr(error))
 
 
 def _json(name_or_path: str | Path, name: str) -> dict[str, Any]:

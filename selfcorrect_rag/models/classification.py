@@ -1,11 +1,15 @@
-"""Classification by any chat model: the label that it gives, and each label's probability."""
+"""Classification by any chat model: the label that it gives, and each label's probability.
+
+Critique, grading, sufficiency and closed sets all ask through :class:`ChatClassifier`, the one
+place that finds out whether a provider gives log-probabilities, structured output, or neither.
+"""
 
 import math
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from langchain_core.runnables import Runnable
 
@@ -18,8 +22,10 @@ from selfcorrect_rag.models.chat_model import (
     is_refusal,
     run,
     split_reasoning,
+    usage_of,
 )
-from selfcorrect_rag.prompts.labels import LabelMatch, normalized
+from selfcorrect_rag.prompts.crag import VerdictParser
+from selfcorrect_rag.prompts.labels import LabelMatch, LabelParser, normalized
 from selfcorrect_rag.prompts.parts import as_text
 
 ABSENT = -100.0
@@ -29,7 +35,6 @@ TOP_LOGPROBS = 20
 
 Mode = Literal["logprobs", "structured", "text"]
 """How a model is asked: with log-probabilities, for structured output, or for plain text."""
-MODES: tuple[Mode, ...] = ("logprobs", "structured", "text")
 
 
 class Token(NamedTuple):
@@ -123,25 +128,12 @@ def _following(labels: Sequence[str], written: str) -> list[str]:
     return [label for label in labels if leads(normalized(label))]
 
 
-class Parser(Protocol):
-    """Finds a label in an answer; a :class:`~selfcorrect_rag.prompts.labels.LabelParser` is one."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels that may be given."""
-
-    def find(self, text: str) -> LabelMatch | None:
-        """Return the label with its place; None without one."""
-
-
 class LabelField(NamedTuple):
     """One label that an answer holds."""
 
-    parser: Parser
+    parser: LabelParser | VerdictParser
     name: str = ""
-    """Name of the label, if an answer holds several."""
-    is_line: bool = True
-    """Whether a named label stands behind its name on a line; else the parser finds it."""
+    """Name of the label, if an answer holds several: it stands behind the name on a line."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -150,7 +142,7 @@ class LabelField(NamedTuple):
 
     def find(self, text: str) -> LabelMatch | None:
         """Return its label in an answer; None without one, or with several lines of its name."""
-        if not self.name or not self.is_line:
+        if not self.name or isinstance(self.parser, VerdictParser):  # which reads numbered lines
             return self.parser.find(text)
         name = r"\s+".join(map(re.escape, self.name.split()))
         pattern = rf"^(?:[*`#-]|[^\S\n])*{name}[*`]*\s*:[*`]*"
@@ -191,24 +183,15 @@ class ClassificationResult(NamedTuple):
 
     predictions: list[Prediction | None]
     """By field; None if two answers were unreadable."""
-    usage: CallUsage
     error: Exception | None
     """The provider's error, if it gave no answer."""
+    results: list[CallResult]
+    """Of its calls."""
 
-
-@dataclass
-class ClassificationCounts:
-    """Counts of a :class:`ChatClassifier`'s failures since it was made."""
-
-    classifications: int = 0
-    retried: int = 0
-    """Classifications asked again because an answer was malformed."""
-    absent: int = 0
-    """Labels that were unreadable even after the retry."""
-    failed: int = 0
-    """Classifications that ended in an error of the provider."""
-    hard: int = 0
-    """Labels without probabilities."""
+    @property
+    def usage(self) -> CallUsage:
+        """The usage of its calls together."""
+        return usage_of(self.results)
 
 
 class ChatClassifier:
@@ -223,12 +206,13 @@ class ChatClassifier:
 
     def __init__(self, model: Runnable[Any, Any], *, max_concurrency: int = 8) -> None:
         """Classify with ``model``, in at most ``max_concurrency`` concurrent calls."""
-        if max_concurrency < 1:
-            raise ValueError(f"max_concurrency must be at least 1, got {max_concurrency}")
         self.model, self.max_concurrency = model, max_concurrency
         self.mode: Mode | None = None
         """The mode; None before it is detected."""
-        self.counts = ClassificationCounts()
+        self.counts: Counter[str] = Counter()
+        """Since it was made: ``classifications``; those that were ``retried`` as an answer was
+        malformed, and those that ``failed`` in an error of the provider; labels that were
+        ``absent`` after the retry, and ``hard`` ones, without probabilities."""
         self._lock = threading.Lock()
 
     def classify(self, classifications: Sequence[Classification]) -> list[ClassificationResult]:
@@ -243,7 +227,7 @@ class ChatClassifier:
 
     def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:
         """Make the calls of :meth:`classify`."""
-        every = [_Pending(classification) for classification in classifications]
+        every = [_Pending(task) for task in classifications]
         if every and self.mode is None:
             yield from self._detect_mode(every[0])
         if self.mode is None:  # the first call failed
@@ -256,18 +240,17 @@ class ChatClassifier:
                     pending.take(self.mode, result)
         with self._lock:
             for pending in every:
-                self.counts.classifications += 1
-                self.counts.retried += pending.is_retry
-                self.counts.failed += pending.error is not None
-                self.counts.absent += pending.predictions.count(None)
-                self.counts.hard += sum(p is not None and p.is_hard for p in pending.predictions)
-        return [
-            ClassificationResult(p.predictions, CallUsage.of(p.results), p.error) for p in every
-        ]
+                self.counts["classifications"] += 1
+                self.counts["retried"] += pending.is_retry
+                self.counts["failed"] += pending.error is not None
+                self.counts["absent"] += pending.predictions.count(None)
+                self.counts["hard"] += sum(p is not None and p.is_hard for p in pending.predictions)
+        return [ClassificationResult(p.predictions, p.error, p.results) for p in every]
 
     def _detect_mode(self, pending: "_Pending") -> Calls[None]:
         """Set :attr:`mode` by the first classification; it stays None if the provider fails."""
-        for mode in MODES:
+        modes: tuple[Mode, ...] = ("logprobs", "structured", "text")
+        for mode in modes:
             if mode == "text" and pending.error is None and None not in pending.predictions:
                 self.mode = mode  # an answer without log-probabilities is one in plain text
                 return
@@ -276,7 +259,8 @@ class ChatClassifier:
             except (NotImplementedError, AttributeError, TypeError, ValueError, NameError):
                 continue  # no structured output; LangChain's fallbacks say so by a NameError
             (result,) = yield [call]
-            pending.start(mode, result)
+            pending.restart()
+            pending.take(mode, result)
             if result.error is None and _is_supported(mode, result):
                 self.mode = mode
                 return
@@ -284,8 +268,9 @@ class ChatClassifier:
                 return
 
     def _call(self, mode: Mode, task: Classification, is_retry: bool = False) -> ModelCall:
-        reminded = task.retry or f"{task.prompt}\n\n{_reminder(task)}"
-        prompt = reminded if is_retry else task.prompt
+        prompt = task.prompt
+        if is_retry:
+            prompt = task.retry or f"{prompt}\n\n{_reminder(task)}"
         if mode == "text":
             return ModelCall(self.model, prompt)
         if mode == "structured":
@@ -303,21 +288,18 @@ class _Pending:
 
     def __init__(self, task: Classification) -> None:
         self.task = task
-        self.predictions: list[Prediction | None] = [None] * len(task.fields)
         self.error: Exception | None = None
         self.results: list[CallResult] = []
-        self.is_retry = False
-        self._answers = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was read; of answers in different modes, the last one counts."""
+        self.predictions: list[Prediction | None] = [None] * len(self.task.fields)
+        self.is_retry, self._answers = False, 0
 
     @property
     def is_open(self) -> bool:
         return self.error is None and self._answers < 2 and None in self.predictions
-
-    def start(self, mode: Mode, result: CallResult) -> None:
-        """Record a first answer; of several, in different modes, the last one counts."""
-        self.predictions, self.is_retry = [None] * len(self.predictions), False
-        self._answers = 0
-        self.take(mode, result)
 
     def take(self, mode: Mode, result: CallResult) -> None:
         """Record an answer to the prompt, with or without the reminder."""
@@ -326,25 +308,20 @@ class _Pending:
         if result.error is not None:
             return
         self._answers += 1
-        if mode == "structured":
-            read = read_structured(self.task, result.answer.get("parsed"))
-        else:
-            read = read_text(self.task, result)
-        self.predictions = [old or new for old, new in zip(self.predictions, read, strict=True)]
+        read = _read_structured if mode == "structured" else _read_text
+        pairs = zip(self.predictions, read(self.task, result), strict=True)
+        self.predictions = [old or new for old, new in pairs]
         self.is_retry |= self._answers == 1 and None in self.predictions
 
 
 def _is_supported(mode: Mode, result: CallResult) -> bool:
     """Return whether an answer shows that the model supports this mode."""
     if mode == "logprobs":  # with its token limit, a model that thinks aloud never gets to a label
-        return tokens_of(result.answer) is not None and not _thinks(result)
+        has_tokens = tokens_of(result.answer) is not None
+        return has_tokens and not split_reasoning(as_text(result.answer.content))[1]
     if mode == "structured":
         return isinstance(result.answer, dict) and result.answer.get("parsed") is not None
     return True
-
-
-def _thinks(result: CallResult) -> bool:
-    return bool(split_reasoning(as_text(result.message.content))[1])
 
 
 def _schema(task: Classification) -> dict[str, Any]:
@@ -374,20 +351,21 @@ def _reminder(task: Classification) -> str:
     return f"Answer with these lines and nothing else, each with one of its labels:\n{lines}"
 
 
-def read_structured(task: Classification, parsed: Any) -> list[Prediction | None]:
+def _read_structured(task: Classification, result: CallResult) -> list[Prediction | None]:
     """Return the predictions of a structured output, by field."""
+    parsed = result.answer.get("parsed")
     given = parsed if isinstance(parsed, Mapping) else {}
     predictions: list[Prediction | None] = []
     for number, field in enumerate(task.fields, start=1):
         value = str(given.get(f"label_{number}", ""))
         same = [label for label in field.labels if normalized(label) == normalized(value)]
-        match = None if same else field.parser.find(value)
-        label = same[0] if same else match and match.label
+        found = None if same else field.parser.find(value)
+        label = same[0] if same else found and found.label
         predictions.append(_hard(field, label) if label else None)
     return predictions
 
 
-def read_text(task: Classification, result: CallResult) -> list[Prediction | None]:
+def _read_text(task: Classification, result: CallResult) -> list[Prediction | None]:
     """Return the predictions of a text answer by field, with probabilities if it has any."""
     tokens, text = tokens_of(result.answer), result.text
     predictions: list[Prediction | None] = []

@@ -12,6 +12,8 @@ from selfcorrect_rag.models.checkpoints import (
     load_tokenizer,
     max_input_tokens,
     resolve_device,
+    special_ids,
+    without_spelled,
 )
 from selfcorrect_rag.models.engines.engine import Engine, Request
 from selfcorrect_rag.models.engines.runner import EngineRunner
@@ -40,13 +42,8 @@ class Answer(NamedTuple):
     """The token that a critic chose."""
 
     token: str
-    probabilities: Mapping[str, float]
-    """Probability of each allowed token in [0, 1]; they sum to 1."""
-
-    @property
-    def probability(self) -> float:
-        """Probability of the chosen token."""
-        return self.probabilities[self.token]
+    probability: float
+    """In [0, 1], among the allowed tokens."""
 
 
 def critic_input(prompt: CritiquePrompt, instance: Instance) -> CriticInput:
@@ -86,16 +83,15 @@ class CriticTokenizer:
             raise ModelNotFound("a critic's tokenizer needs an end token (eos_token)")
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
         self.tokenizer = tokenizer
-        unknown = tokenizer.unk_token_id  # also encodes plain text
-        self._special = frozenset(i for i in tokenizer.all_special_ids if i != unknown)
-        self._labels = {
-            group: {token: self._label_ids(token) for token in tokens}
-            for group, tokens in TOKENS.items()
-        }
-        for group, labels in self._labels.items():
-            if len({tuple(ids) for ids in labels.values()}) < len(labels):
+        self._special = special_ids(tokenizer)
+        self._labels: dict[str, list[int]] = {}
+        for group, tokens in TOKENS.items():
+            for token in tokens:
+                ids = tokenizer(token, add_special_tokens=False)["input_ids"]
+                self._labels[token] = [*ids, tokenizer.eos_token_id]
+            if len({tuple(self._labels[token]) for token in tokens}) < len(tokens):
                 raise ModelNotFound(f"the tokenizer writes two tokens of {group} alike")
-        longest = max(len(ids) for labels in self._labels.values() for ids in labels.values())
+        longest = max(map(len, self._labels.values()))
         self.limit = max(4, max_tokens - longest)
         """Maximum tokens of a prompt, at least four."""
 
@@ -103,8 +99,7 @@ class CriticTokenizer:
         """Return the ids of a prompt, not cut; texts of special tokens are removed."""
         text = valid(critic_prompt(given))
         encoded = self.tokenizer(text, return_special_tokens_mask=True)
-        pairs = zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True)
-        ids = [i for i, is_added in pairs if is_added or i not in self._special]
+        ids = without_spelled(dict(encoded), self._special)["input_ids"]
         return ids[:-1] if ids[-1:] == [self.tokenizer.eos_token_id] else ids
 
     def fit(self, ids: list[int]) -> list[int]:
@@ -114,21 +109,16 @@ class CriticTokenizer:
 
     def labels(self, given: CriticInput) -> dict[str, list[int]]:
         """Return the ids of each allowed token, the end token last; none begins with another's."""
-        labels = self._labels[given.group]
-        return {token: labels[token] for token in given.tokens or labels}
+        return {token: self._labels[token] for token in given.tokens or TOKENS[given.group]}
 
     def example(self, given: CriticInput, token: str) -> dict[str, list[int]]:
         """Return a training example of prompt and token, with loss on the token only (Eq. 1)."""
-        ids, label = self.fit(self.prompt_ids(given)), self._labels[given.group][token]
+        ids, label = self.fit(self.prompt_ids(given)), self._labels[token]
         return {
             "input_ids": ids + label,
             "attention_mask": [1] * (len(ids) + len(label)),
             "labels": [-100] * len(ids) + label,
         }
-
-    def _label_ids(self, token: str) -> list[int]:
-        ids: list[int] = self.tokenizer(token, add_special_tokens=False)["input_ids"]
-        return [*ids, self.tokenizer.eos_token_id]
 
 
 class Critic:
@@ -250,37 +240,23 @@ class Critic:
     async def _answer(
         self, prompts: Sequence[Sequence[int]], labels: Sequence[Mapping[str, list[int]]]
     ) -> list[Answer]:
-        """Choose id by id; rows whose next ids are the same go to the engine together.
-
-        Tokens that share an id that was not chosen share its probability equally, since what
-        follows it was not computed.
-        """
-        shares = [dict.fromkeys(each, 1.0 / len(each)) for each in labels]
+        """Choose id by id; rows whose next ids are the same go to the engine together."""
         live = [dict(each) for each in labels]
-        path = [1.0] * len(prompts)
-        place = 0
-        while any(len(each) > 1 for each in live):
-            together: dict[tuple[int, ...], list[int]] = {}
+        odds = [1.0] * len(prompts)
+        for place in range(max(len(ids) for each in labels for ids in each.values())):
+            rows_by_nexts: dict[tuple[int, ...], list[int]] = {}
             for row, each in enumerate(live):
                 nexts = sorted({ids[place] for ids in each.values()}) if len(each) > 1 else []
                 if len(nexts) > 1:
-                    together.setdefault(tuple(nexts), []).append(row)
-            for allowed, rows in together.items():
-                begun = [next(iter(live[row].values()))[:place] for row in rows]
-                asked = [[*prompts[row], *ids] for row, ids in zip(rows, begun, strict=True)]
+                    rows_by_nexts.setdefault(tuple(nexts), []).append(row)
+            for allowed, rows in rows_by_nexts.items():
+                asked = [[*prompts[r], *next(iter(live[r].values()))[:place]] for r in rows]
                 request = Request(max_tokens=1, logprob_ids=allowed, allowed_ids=allowed)
-                for row, completion in zip(
-                    rows, await self._runner.complete(asked, request), strict=True
-                ):
+                completions = await self._runner.complete(asked, request)
+                for row, completion in zip(rows, completions, strict=True):
                     logprobs = completion.logprobs[0]
-                    odds = {i: math.exp(logprobs[i] - max(logprobs.values())) for i in allowed}
-                    total = math.fsum(odds.values())
-                    for i in allowed:
-                        alike = [t for t, ids in live[row].items() if ids[place] == i]
-                        share = path[row] * odds[i] / total / len(alike)
-                        shares[row] |= dict.fromkeys(alike, share)
-                    chosen = max(allowed, key=odds.__getitem__)
-                    path[row] *= odds[chosen] / total
+                    chosen = max(allowed, key=logprobs.__getitem__)
+                    total = math.fsum(math.exp(logprobs[i] - logprobs[chosen]) for i in allowed)
+                    odds[row] /= total
                     live[row] = {t: ids for t, ids in live[row].items() if ids[place] == chosen}
-            place += 1
-        return [Answer(next(iter(each)), row) for each, row in zip(live, shares, strict=True)]
+        return [Answer(next(iter(each)), p) for each, p in zip(live, odds, strict=True)]

@@ -64,16 +64,14 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
     if callable(made) and not isinstance(made, Runnable):
         made = made()
     if made is None:
+        unknown = f"{name} is not an importable module:attribute, and"
         try:
             made = require("langchain.chat_models", "agents").init_chat_model(name, **options)
         except MissingExtra as error:
-            raise MissingExtra(
-                f"{name} is not an importable module:attribute, and {error}"
-            ) from error
+            raise MissingExtra(f"{unknown} {error}") from error
         except Exception as error:  # each provider raises its own errors
             raise NoLanguageModel(
-                f"{name} is not an importable module:attribute, and its provider does not open "
-                f"it: {safe_message(error)}"
+                f"{unknown} its provider does not open it: {safe_message(error)}"
             ) from error
     if not isinstance(made, Runnable):
         raise NoLanguageModel(f"{name} must be a LangChain model, got {type(made).__name__}")
@@ -83,9 +81,7 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
 def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
     """Return a factory's argument as a model; it may be a chain that ends in one.
 
-    Raises:
-        BadArgument: it is something else.
-        NoLanguageModel, MissingExtra: see :func:`find_language_model`.
+    Raises BadArgument for anything else, and the errors of :func:`find_language_model`.
     """
     if isinstance(given, str):
         return find_language_model(given)
@@ -97,15 +93,13 @@ def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
 def as_reflection_llm(given: object) -> ReflectionLLM:
     """Return a ReflectionLLM as it is, any other model wrapped in a PromptedReflectionLLM.
 
-    Raises:
-        BadArgument: it is not a model, or a ReflectionLLM behind retries or fallbacks, which return
-            text only.
-        NoLanguageModel, MissingExtra: see :func:`find_language_model`.
+    Raises BadArgument for anything else, also for a ReflectionLLM behind retries or fallbacks,
+    which return text only, and the errors of :func:`find_language_model`.
     """
     if isinstance(given, ReflectionLLM):
         return given
-    llm = as_language_model(given, "llm") if isinstance(given, str) else given
-    behind = models_behind(llm) if isinstance(llm, Runnable) else [None]
+    llm = find_language_model(given) if isinstance(given, str) else given
+    behind = models_behind(llm) if isinstance(llm, Runnable) else []
     if any(isinstance(model, ReflectionLLM) for model in behind):
         raise BadArgument(
             f"llm is a ReflectionLLM behind a {type(llm).__name__}, which would lose its "
@@ -128,33 +122,25 @@ def as_evaluator(given: object) -> RetrievalEvaluator:
     """Return a factory's argument as an evaluator: one of ours, a chat model, or a name.
 
     A name with a colon is a chat model's, unless it is a path; any other is that of a checkpoint,
-    as ``T5Evaluator.from_pretrained`` takes it.
-
-    Raises:
-        BadArgument: it is something else.
-        NoLanguageModel, MissingExtra: see :func:`find_language_model`.
-        ModelNotFound, NotAnEvaluator: see ``T5Evaluator.from_pretrained``.
+    as ``T5Evaluator.from_pretrained`` takes it. Raises BadArgument for anything else, and the
+    errors of both.
     """
     if isinstance(given, RetrievalEvaluator):
         return given
     if isinstance(given, str) and (":" not in given or Path(given).exists()):
         return T5Evaluator.from_pretrained(given)
-    if isinstance(given, str) or (
-        isinstance(given, Runnable) and not isinstance(given, (*_NO_MODELS, ReflectionLLM))
-    ):
-        return ChatEvaluator(as_language_model(given, "evaluator"))
-    raise BadArgument(
-        "evaluator must be a RetrievalEvaluator, such as T5Evaluator or one of your own, "
-        f"{MODELS}, got {_kind(given)}"
-    )
+    if isinstance(given, ReflectionLLM) or not isinstance(given, str | Runnable):
+        raise BadArgument(
+            "evaluator must be a RetrievalEvaluator, such as T5Evaluator or one of your own, "
+            f"{MODELS}, got {_kind(given)}"
+        )
+    return ChatEvaluator(as_language_model(given, "evaluator"))
 
 
 def as_embeddings(given: object) -> Embeddings | None:
     """Return a factory's argument as embeddings: LangChain's, a name as ``"openai:..."``, or None.
 
-    Raises:
-        BadArgument: it is something else.
-        MissingExtra: it is a name, and langchain is not installed.
+    Raises BadArgument for anything else, MissingExtra for a name if langchain is not installed.
     """
     if isinstance(given, str):
         made: Embeddings = require("langchain.embeddings", "agents").init_embeddings(given)

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import threading
 import uuid
 import weakref
 from typing import Any
@@ -10,12 +9,7 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel, BaseLLM
 from langchain_core.load import dumps
 from langchain_core.load.serializable import Serializable
-from langchain_core.runnables import (
-    Runnable,
-    RunnableLambda,
-    RunnableSequence,
-    RunnableWithFallbacks,
-)
+from langchain_core.runnables import Runnable, RunnableSequence, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 
 ABOUT_CALLS = {"cache", "callbacks", "custom_get_token_ids", "metadata", "rate_limiter", "tags"}
@@ -24,36 +18,30 @@ SAMPLE = 1024
 """Numbers sampled of each weight. Training changes them all, so a few tell models apart."""
 
 _objects: dict[int, str] = {}
-_held: list[object] = []
-"""Objects without weak references (``__slots__``), kept alive so that their ids are not reused."""
-_lock = threading.Lock()
 
 
 def identity(model: object) -> str:
     """Return a model's fingerprint; equal for models that answer alike, in any process.
 
-    A model may define it by an attribute ``identity``. For LangChain's models it is their class and
-    the key of LangChain's own caches; for wrappers, such as bound options, retries and fallbacks,
-    the model's with those. Anything else, such as a function, equals only itself.
+    A model may define it by an attribute ``identity``. For LangChain's models it is the key of
+    LangChain's own caches; for bound options, retries, fallbacks and chains, their models' with
+    those. Anything else, such as a function, equals only itself.
     """
-    # Wrappers pass attributes on to their model.
-    if isinstance(model, RunnableBindingBase):
-        options = {"kwargs": model.kwargs, "configurable": model.config.get("configurable")}
-        return joined("bound", identity(model.bound), options)
-    if isinstance(model, RunnableWithFallbacks):
-        models = [identity(runnable) for runnable in (model.runnable, *model.fallbacks)]
-        return joined("fallbacks", models, model.exceptions_to_handle, model.exception_key)
-    if isinstance(model, RunnableSequence):
-        return joined("sequence", [identity(step) for step in model.steps])
-    if isinstance(model, RunnableLambda):
-        functions = (vars(model).get(name) for name in ("func", "afunc"))
-        return joined("lambda", [f and identity_of_object(f) for f in functions])
+    match model:  # wrappers pass attributes on to their model
+        case RunnableBindingBase():
+            configurable = model.config.get("configurable")
+            return joined("bound", identity(model.bound), model.kwargs, configurable)
+        case RunnableWithFallbacks():
+            models = [model.runnable, *model.fallbacks]
+            return joined("fallbacks", models, model.exceptions_to_handle, model.exception_key)
+        case RunnableSequence():
+            return joined("sequence", model.steps)
     if isinstance(own := getattr(model, "identity", None), str):
         return own
     if isinstance(model, BaseChatModel) and model.is_lc_serializable():
         return model._get_llm_string()
     if isinstance(model, BaseChatModel | BaseLLM) and model._identifying_params:
-        return joined(_name(type(model)), model.asdict())
+        return joined(type(model), model.asdict())
     if isinstance(model, Serializable) and model.is_lc_serializable():
         return dumps(model)
     return identity_of_object(model)
@@ -67,19 +55,18 @@ def described(model: BaseChatModel | BaseLLM, *weights: str) -> str:
     if not weights and not model._identifying_params:
         return identity_of_object(model)
     given = {name: getattr(model, name) for name in model.model_fields_set - ABOUT_CALLS}
-    return joined(_name(type(model)), model.asdict(), given, *weights)
+    return joined(type(model), model.asdict(), given, *weights)
 
 
 def identity_of_object(thing: object) -> str:
     """Return an object's own fingerprint while it lives, never reused."""
-    with _lock:
-        if id(thing) not in _objects:
-            try:
-                weakref.finalize(thing, _objects.pop, id(thing), None).atexit = False
-            except TypeError:
-                _held.append(thing)
-            _objects[id(thing)] = f"{_name(type(thing))} {uuid.uuid4().hex}"
-        return _objects[id(thing)]
+    fresh = f"{_name(type(thing))} {uuid.uuid4().hex}"
+    if id(thing) not in _objects:
+        try:
+            weakref.finalize(thing, _objects.pop, id(thing), None).atexit = False
+        except TypeError:  # with __slots__: never cached
+            return fresh
+    return _objects.setdefault(id(thing), fresh)
 
 
 def weights(model: Any) -> str:
@@ -102,9 +89,10 @@ def _part(value: object) -> str:
         return _name(value)
     if isinstance(value, Runnable):
         return identity(value)
-    said = repr(value)
     # A repr with an address is not unique over time.
-    return identity_of_object(value) if " at 0x" in said else f"{_name(type(value))} {said}"
+    return (
+        identity_of_object(value) if " at 0x" in repr(value) else f"{_name(type(value))} {value!r}"
+    )
 
 
 def _name(kind: type) -> str:

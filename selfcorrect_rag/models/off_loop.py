@@ -1,8 +1,8 @@
 """Runs functions in threads, so that the event loop is not blocked.
 
 :func:`in_thread` is for functions that wait (a user's retriever, a store, a sync model), and
-:func:`off_loop` for our own computation on long texts. Both pass the caller's context on, so that
-events are emitted and calls are counted as they would be here.
+:func:`off_loop` for our own computation on long texts. Both pass the caller's context on. If the
+caller is cancelled, a function that has not begun does not begin.
 """
 
 import asyncio
@@ -23,13 +23,12 @@ WAITING_THREADS = 64
 
 _pools: dict[str, ThreadPoolExecutor] = {}
 """Thread pools by name, started at the first use; a forked child starts its own."""
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_pools.clear)
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return ``function(*args, **kwargs)``, run in a thread that may wait.
-
-    If the caller is cancelled, a function that has not begun does not begin, and the result of one
-    that has is dropped.
 
     Raises:
         RuntimeError: the function raised ``StopIteration``, which no future can hold.
@@ -38,11 +37,10 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 async def off_loop(work: Callable[..., T], *arguments: object, long: bool = True) -> T:
-    """Return ``work(*arguments)``: computed in the thread if it is ``long``, else at once.
+    """Return ``work(*arguments)``: computed in a thread if it is ``long``, else at once.
 
     There is one thread for all runs: more would not compute sooner, and each would keep the event
-    loop waiting for the interpreter's lock. ``work`` must not wait for others; errors as for
-    :func:`in_thread`.
+    loop waiting for the interpreter's lock. ``work`` must not wait for others.
     """
     if not long:
         return work(*arguments)
@@ -50,22 +48,16 @@ async def off_loop(work: Callable[..., T], *arguments: object, long: bool = True
 
 
 async def _submit(name: str, threads: int, call: Callable[[], T]) -> T:
-    pool = _pools.get(name)
-    if pool is None:
-        pool = _pools[name] = ThreadPoolExecutor(threads, f"selfcorrect-rag-{name}")
-    context = copy_context()
-    return await asyncio.get_running_loop().run_in_executor(pool, context.run, _result, call)
+    if name not in _pools:
+        _pools[name] = ThreadPoolExecutor(threads, f"selfcorrect-rag-{name}")
+    run = partial(copy_context().run, _without_stop_iteration, call)
+    return await asyncio.get_running_loop().run_in_executor(_pools[name], run)
 
 
-def _result(call: Callable[[], T]) -> T:
+def _without_stop_iteration(call: Callable[[], T]) -> T:
     try:
         return call()
-    except StopIteration as error:
-        # A future refuses it, and the caller would wait forever.
+    except StopIteration as error:  # a future refuses it, and the caller would wait forever
         raise RuntimeError(
             "StopIteration: an iterator was empty; give next() a default, as in next(it, None)"
         ) from error
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_pools.clear)

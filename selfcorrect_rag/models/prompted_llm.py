@@ -2,10 +2,10 @@
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
@@ -15,19 +15,18 @@ from selfcorrect_rag.models.chat_model import (
     LONGEST_ANSWER,
     CallResult,
     Calls,
-    CallUsage,
     ModelCall,
     arun,
     is_refusal,
-    model_behind,
+    model_name,
     run,
+    usage_of,
     was_cut,
 )
 from selfcorrect_rag.models.classification import (
     ABSENT,
     ChatClassifier,
     Classification,
-    ClassificationCounts,
     LabelField,
     Prediction,
     tokens_of,
@@ -62,6 +61,7 @@ from selfcorrect_rag.reflection import (
 )
 from selfcorrect_rag.state import Piece, Segment
 
+T = TypeVar("T")
 PASSAGES_PER_CALL = 10
 """Maximum passages per call for ISREL."""
 
@@ -122,12 +122,7 @@ class PromptedReflectionLLM(ReflectionLLM):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        def name(model: Any) -> str:
-            behind = model_behind(model)
-            named = getattr(behind, "model_name", None) or getattr(behind, "model", None)
-            return str(named or type(behind).__name__)
-
-        return {"model": name(self.model), "critic": name(self.critic or self.model)}
+        return {"model": model_name(self.model), "critic": model_name(self.critic or self.model)}
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -135,8 +130,8 @@ class PromptedReflectionLLM(ReflectionLLM):
         return (*PAPER_GROUPS, *(group.name for group, _ in registered_prompts()))
 
     @property
-    def counts(self) -> ClassificationCounts:
-        """Counts of malformed and failed critiques, over all runs."""
+    def counts(self) -> Counter[str]:
+        """Counts of malformed and failed critiques; see :class:`ChatClassifier`."""
         return self._classifier.counts
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
@@ -182,39 +177,28 @@ class PromptedReflectionLLM(ReflectionLLM):
             self._prune(pending, self.prune_below if prune_below is None else prune_below)
         going = [segment for segment in pending if not segment.is_pruned]
         for segment in going:
-            segment.is_sentence = (
-                self.sentences and critique and stop_at_retrieval and segment.has_evidence
-            )
+            by_sentence = self.sentences and critique and stop_at_retrieval
+            segment.is_sentence = by_sentence and segment.has_evidence
         options = {**sampling, "max_tokens": max_tokens + self.thinking_tokens}
         yield from self._write(going, options, stop)
         if critique:
-            written = [segment for segment in going if segment.text]
-            yield from self._criticise(
-                [
-                    (segment, prompts)
-                    for segment in written
-                    for prompts in (
-                        [segment.critique_prompts]
-                        if self.joined
-                        else [[prompt] for prompt in segment.critique_prompts]
-                    )
-                ]
-            )
+            wanted = []
+            for segment in (segment for segment in going if segment.text):
+                every = segment.critique_prompts
+                chunks = _chunks(every, len(every) if self.joined else 1)
+                wanted += [(segment, chunk) for chunk in chunks]
+            yield from self._criticise(wanted)
         return [segment.finished() for segment in pending]
 
     def _judge_passages(self, pending: "Sequence[_Pending]") -> Calls[None]:
         """Ask for the ISREL of each new passage, with one call per question."""
         size = PASSAGES_PER_CALL if self.joined else 1
-        calls = [
-            group[start : start + size]
-            for group in _by_question(pending)
-            for start in range(0, len(group), size)
-        ]
+        calls = [call for group in _by_question(pending) for call in _chunks(group, size)]
         results = yield from self._classifier.calls(
             [relevance_classification([s.request.instance for s in call]) for call in calls]
         )
         for call, result in zip(calls, results, strict=True):
-            call[0].usage = call[0].usage.plus(result.usage)
+            call[0].results += result.results
             for segment, prediction in zip(call, result.predictions, strict=True):
                 segment.take(ISREL, prediction)
 
@@ -260,7 +244,7 @@ class PromptedReflectionLLM(ReflectionLLM):
             [critique_classification(prompts, segment.judged) for segment, prompts in wanted]
         )
         for (segment, prompts), result in zip(wanted, results, strict=True):
-            segment.usage = segment.usage.plus(result.usage)
+            segment.results += result.results
             for prompt, prediction in zip(prompts, result.predictions, strict=True):
                 segment.take(prompt, prediction)
 
@@ -280,7 +264,7 @@ class _Pending:
     is_pruned: bool = False
     reflections: list[Reflection] = field(default_factory=list)
     next: Reflection | None = None
-    usage: CallUsage = field(default_factory=CallUsage)
+    results: list[CallResult] = field(default_factory=list)
 
     @property
     def has_evidence(self) -> bool:
@@ -327,7 +311,7 @@ class _Pending:
 
     def take_text(self, results: Sequence[CallResult], stop: Sequence[str]) -> None:
         """Record the text of the last of several calls."""
-        result, used = results[-1], CallUsage.of(results)
+        result = results[-1]
         text = result.text
         if was_cut(result.message) or len(text) > LONGEST_ANSWER:
             text, self.finish_reason = text[:LONGEST_ANSWER], "length"
@@ -339,15 +323,16 @@ class _Pending:
         self.is_open = goes_on and bool(self.text)
         logprobs = [token.logprob for token in tokens_of(result.message) or ()]
         self.mean_logprob = math.fsum(logprobs) / len(logprobs) if logprobs else None
-        self.tokens = len(logprobs) or used.tokens
-        self.usage = self.usage.plus(used)
+        self.tokens = len(logprobs) or usage_of(results).tokens
+        self.results += results
 
     def finished(self) -> Segment:
         """Return the segment, in the form of a model with reflection tokens."""
         control = [Piece(kind="control", text=r["token"]) for r in self.reflections]
         first = 1 if self.reflections and self.reflections[0]["group"] == Group.ISREL else 0
         text = [Piece(kind="text", text=self.text)] if self.text else []
-        tokens, mean = max(self.usage.tokens, self.tokens), self.mean_logprob
+        usage, mean = usage_of(self.results), self.mean_logprob
+        tokens = max(usage.tokens, self.tokens)
         reason = "pruned" if self.is_pruned else self.finish_reason
         return Segment(
             text=self.text,
@@ -357,14 +342,18 @@ class _Pending:
             finish_reason="retrieval" if self.next else reason,
             tokens=tokens,
             logprob=None if mean is None else mean * tokens,
-            prompt_tokens=self.usage.prompt_tokens,
+            prompt_tokens=usage.prompt_tokens,
             shortened=0,
-            requests=self.usage.requests,
+            requests=usage.requests,
         )
 
 
 def _refused(result: CallResult) -> bool:
     return result.error is not None and is_refusal(result.error)
+
+
+def _chunks(items: list[T], size: int) -> list[list[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _by_question(pending: Sequence[_Pending]) -> list[list[_Pending]]:

@@ -22,6 +22,9 @@ from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import PAPER_GROUPS
 from selfcorrect_rag.state import Segment
 
+_METADATA: dict[str, Any] = {}
+"""Without metadata, LangChain's batches do not tell traces which model they are of."""
+
 
 class ReflectionLLM(BaseLLM):
     """An LLM that returns, with each reflection token, the log-probabilities of its whole group.
@@ -50,10 +53,6 @@ class ReflectionLLM(BaseLLM):
     def reads_apart(self) -> bool:
         """Whether CRAG asks it about each piece of the knowledge by itself, in one batch, and gives
         the best answer; by default it reads all joined, like the paper's generator."""
-        return False
-
-    def is_independent(self, prune_below: float | None = None) -> bool:
-        """Return whether a prompt's segment depends on no other prompt of its batch."""
         return False
 
     @abstractmethod
@@ -115,18 +114,10 @@ class ReflectionLLM(BaseLLM):
         return self._call(prompts, callbacks, options)
 
     async def agenerate_segments(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_tokens: int | None = None,
-        prune_below: float | None = None,
-        critique: bool = True,
-        whole: bool = False,
-        callbacks: Callbacks = None,
+        self, prompts: Sequence[Prompt], *, callbacks: Callbacks = None, **options: Any
     ) -> list[Segment]:
-        """The async twin of :meth:`generate_segments`."""
-        options = _segment_options(max_tokens, prune_below, critique, whole)
-        return await self._acall(prompts, callbacks, options)
+        """The async twin of :meth:`generate_segments`, with the same options."""
+        return await self._acall(prompts, callbacks, _segment_options(**options))
 
     def choose(
         self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
@@ -145,12 +136,19 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`choose`."""
         return await self._acall(prompts, callbacks, self._choice_options(group))
 
+    def _choice_options(self, group: str) -> dict[str, Any]:
+        if group not in self.groups:
+            raise ValueError(f"the model has no reflection group {group}: {list(self.groups)}")
+        # A choice is not part of the answer: keep it out of token streams.
+        return {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
+
     def _call(
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
             strings: list[str] = [prompt.to_string() for prompt in prompts]
-            return self._read(self.generate(strings, callbacks=callbacks, **options), len(prompts))
+            result = self.generate(strings, callbacks=callbacks, metadata=_METADATA, **options)
+            return self._read(result, len(prompts))
 
     async def _acall(
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
@@ -159,33 +157,28 @@ class ReflectionLLM(BaseLLM):
             characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
             texts = (prompt.to_string() for prompt in prompts)
             strings: list[str] = await off_loop(list, texts, long=characters > LONG)
-            given = await self.agenerate(strings, callbacks=callbacks, **options)
-            return self._read(given, len(prompts))
-
-    def _choice_options(self, group: str) -> dict[str, Any]:
-        if group not in self.groups:
-            raise ValueError(f"the model has no reflection group {group}: {list(self.groups)}")
-        # A choice is not part of the answer: keep it out of token streams.
-        options = {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
-        return {"metadata": {}, **options}  # see _segment_options
+            result = await self.agenerate(
+                strings, callbacks=callbacks, metadata=_METADATA, **options
+            )
+            return self._read(result, len(prompts))
 
     def _read(self, result: LLMResult, prompts: int) -> list[Segment]:
         """The segments of a result, after checking what a third party's backend gave."""
-        given = [generations[0].generation_info or {} for generations in result.generations]
+        name = f"the model ({type(self).__name__})"
+        given: list[Any] = [of_one[0].generation_info or {} for of_one in result.generations]
         missing = [key for info in given for key in Segment.__required_keys__ - info.keys()]
         if len(given) != prompts or missing:
             wrong = f"a segment without {min(missing)}" if missing else f"{len(given)} segments"
             raise ModelFailed(
-                f"the model ({type(self).__name__}) gave {wrong}: a whole one is expected for each "
-                f"of {prompts} prompts"
+                f"{name} gave {wrong}: a whole one is expected for each of {prompts} prompts"
             )
         every = (r for info in given for r in (*info["reflections"], info["next"]) if r)
         if unknown := {reflection["group"] for reflection in every} - set(self.groups):
             raise ModelFailed(
-                f"the model ({type(self).__name__}) gave a reflection of group {min(unknown)}, "
-                f"which is not one of its groups ({', '.join(self.groups)})"
+                f"{name} gave a reflection of group {min(unknown)}, which is not one of its groups "
+                f"({', '.join(self.groups)})"
             )
-        return [Segment(**info) for info in given]  # type: ignore[typeddict-item]
+        return given
 
     def _generate(
         self,
@@ -215,22 +208,23 @@ class ReflectionLLM(BaseLLM):
 
 
 def _segment_options(
-    max_tokens: int | None, prune_below: float | None, critique: bool, whole: bool
+    max_tokens: int | None = None,
+    prune_below: float | None = None,
+    critique: bool = True,
+    whole: bool = False,
 ) -> dict[str, Any]:
     given = {"max_tokens": max_tokens, "prune_below": prune_below}
     options = {key: value for key, value in given.items() if value is not None}
-    # Without metadata, LangChain's batches do not tell traces which model they are of.
-    return {"metadata": {}, "stop_at_retrieval": not whole, "critique": critique, **options}
+    return {"stop_at_retrieval": not whole, "critique": critique, **options}
 
 
 def _result(segments: Sequence[Segment]) -> LLMResult:
     generations = []
     for segment in segments:
-        # Only a message has usage of its own, as each prompt of a batch is a run of its own in
-        # traces.
+        # As each prompt of a batch is a run of its own in traces, only a message has usage of its
+        # own. The requests of a prompted model are runs too, whose tokens must not count twice.
         read, written = segment["prompt_tokens"], segment["tokens"]
         usage = UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
-        # The requests of a prompted model are runs too, whose tokens must not be counted twice.
         own = None if segment.get("requests") else usage
         message = AIMessage(segment["text"], usage_metadata=own)
         generations.append([ChatGeneration(message=message, generation_info=dict(segment))])

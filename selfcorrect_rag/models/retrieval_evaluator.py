@@ -1,10 +1,8 @@
 """The interface between CRAG and a model that grades retrieved documents."""
 
-import asyncio
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
 from typing import Any
 
 from langchain_core.documents import Document
@@ -12,6 +10,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import EvaluatorFailed, wrap_errors
 from selfcorrect_rag.models.identity import identity_of_object
+from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
 IRRELEVANT, RELEVANT = -1.0, 1.0
@@ -30,9 +29,6 @@ class RetrievalEvaluator(ABC):
     thresholds: Thresholds = PRESETS["popqa"]
     """The thresholds that map its scores to an action, unless a run's settings give others;
     :func:`~selfcorrect_rag.thresholds.calibrate` finds them."""
-
-    is_independent = False
-    """Whether the score of a passage depends on no other passage of its call."""
 
     @property
     def notes(self) -> list[str]:
@@ -61,20 +57,13 @@ class RetrievalEvaluator(ABC):
             One score in [-1, 1] for each passage, in their order.
         """
 
+    async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
+        """Return the scores of :meth:`score`, from a thread."""
+        return await in_thread(self.score, question, passages)
+
     def model_calls(self, passages: Sequence[str]) -> int:
         """Return the number of model calls that scoring takes: 0 if all passages are blank."""
         return int(any(passage.strip() for passage in passages))
-
-    async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        """Return the scores of :meth:`score`, from a thread."""
-
-        def score() -> list[float]:
-            try:
-                return self.score(question, passages)
-            except StopIteration as error:  # no future takes it: the caller would wait for ever
-                raise RuntimeError("score() raised StopIteration") from error
-
-        return await asyncio.to_thread(score)
 
 
 def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]) -> list[float]:
@@ -86,19 +75,21 @@ def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str])
     Raises:
         EvaluatorFailed: it raised, or did not return one number in [-1, 1] for each passage.
     """
-    with _named(evaluator):
-        return _checked(evaluator.score(question, passages), len(passages), evaluator)
+    name = f"the evaluator ({type(evaluator).__name__})"
+    with wrap_errors(EvaluatorFailed, name):
+        return _checked(evaluator.score(question, passages), len(passages), name)
 
 
 async def agrade(
     evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
 ) -> list[float]:
     """Return the scores of :func:`grade`."""
-    with _named(evaluator):
+    name = f"the evaluator ({type(evaluator).__name__})"
+    with wrap_errors(EvaluatorFailed, name):
         given: object = evaluator.ascore(question, passages)
         if inspect.isawaitable(given):
             given = await given
-        return _checked(given, len(passages), evaluator)
+        return _checked(given, len(passages), name)
 
 
 def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
@@ -108,19 +99,15 @@ def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[s
     """
 
     def score(asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"scores": grade(evaluator, asked["question"], asked["passages"])}
+        return {"scores": grade(evaluator, **asked)}
 
     async def ascore(asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"scores": await agrade(evaluator, asked["question"], asked["passages"])}
+        return {"scores": await agrade(evaluator, **asked)}
 
     return RunnableLambda(score, ascore, name=type(evaluator).__name__)
 
 
-def _named(evaluator: RetrievalEvaluator) -> AbstractContextManager[None]:
-    return wrap_errors(EvaluatorFailed, f"the evaluator ({type(evaluator).__name__})")
-
-
-def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[float]:
+def _checked(given: object, count: int, name: str) -> list[float]:
     if inspect.iscoroutine(given):
         given.close()  # avoids the "never awaited" warning
     is_list = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping | Set)
@@ -139,22 +126,19 @@ def _checked(given: object, count: int, evaluator: RetrievalEvaluator) -> list[f
         place = numbers.index(None)
         wrong = f"{scores[place]!r:.60} as score {place}"
     raise EvaluatorFailed(
-        f"the evaluator ({type(evaluator).__name__}) gave {wrong}: one number in "
-        f"[{IRRELEVANT:g}, {RELEVANT:g}] for each passage is expected"
+        f"{name} gave {wrong}: one number in [-1, 1] for each passage is expected"
     )
 
 
-def _number(score: object) -> float | None:
+def _number(score: Any) -> float | None:
     """Return a score as a float in [-1, 1]; None if it is not one."""
     try:
         # NumPy and torch scalars, or arrays of one number.
-        plain: Any = score.item() if hasattr(score, "item") else score
-        if isinstance(plain, str | bytes | bool):
-            return None
-        number = float(plain)
+        plain = score.item() if hasattr(score, "item") else score
+        number = None if isinstance(plain, str | bytes | bool) else float(plain)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return None
-    if not IRRELEVANT - _ROUNDING <= number <= RELEVANT + _ROUNDING:  # NaN fails too
+    if number is None or not abs(number) <= RELEVANT + _ROUNDING:  # NaN fails too
         return None
     return min(max(number, IRRELEVANT), RELEVANT)
 

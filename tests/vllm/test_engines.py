@@ -87,7 +87,7 @@ def test_a_critic_on_vllm_answers_as_on_transformers(checkpoint: Path) -> None:
             given.append(answers(critic, inputs()))
     for expected, answer in zip(*given, strict=True):
         assert answer.token == expected.token
-        assert answer.probabilities == pytest.approx(expected.probabilities, abs=2e-3)
+        assert answer.probability == pytest.approx(expected.probability, abs=2e-3)
 
 
 def test_a_step_takes_as_much_as_vllms_own_batch_class(engine: VLLMReflectionLLM) -> None:

@@ -88,9 +88,6 @@ class EngineReflectionLLM(ReflectionLLM):
     def groups(self) -> tuple[str, ...]:
         return self._tokenizer.groups
 
-    def is_independent(self, prune_below: float | None = None) -> bool:
-        return prune_below is None
-
     @property
     def context_tokens(self) -> int | None:
         """The model's context length in tokens, if the engine knows it."""
