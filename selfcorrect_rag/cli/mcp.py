@@ -11,10 +11,7 @@ from selfcorrect_rag.cli.options import config_from, config_options, host_option
 @config_options
 @click.option("--http", is_flag=True, help="Streamable HTTP instead of stdio.")
 @host_options(port=8900)
-@click.option("--approve", is_flag=True, help="Ask the client's user before each web search.")
-def command(
-    http: bool, host: str, port: int, allow_host: tuple[str, ...], approve: bool, **options: Any
-) -> None:
+def command(http: bool, host: str, port: int, allow_host: tuple[str, ...], **options: Any) -> None:
     """Serve the graphs as MCP tools, over stdio or streamable HTTP, until the client goes away."""
     from selfcorrect_rag.errors import require
 
@@ -25,7 +22,7 @@ def command(
     security = mcp_server.transport_security(host, allow_host)
     with Parts(config) as parts:
         server = mcp_server.server(
-            mcp_server.graph_opener(parts, approve=approve),
+            parts.shared_graph,
             f"Answers come from {parts.source}, by {parts.answers}. A question must stand alone. "
             "The marks [n] of an answer are its citations: keep them. Each citation has the "
             "address of a resource with its text.",

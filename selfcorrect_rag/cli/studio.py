@@ -80,7 +80,7 @@ def absolute_paths(config: Any) -> dict[str, Any]:
     index = config.index or (None if config.reads_demo or config.retriever else DEFAULT_INDEX)
     paths = {"index": index, "demonstrations": config.demonstrations}
     found: dict[str, Any] = {name: path.absolute() for name, path in paths.items() if path}
-    for name in ("model", "evaluator", "tokenizer", "web"):
+    for name in ("model", "evaluator", "web"):
         given = getattr(config, name)
         if given and Path(given).exists():
             found[name] = str(Path(given).absolute())

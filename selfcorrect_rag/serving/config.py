@@ -9,6 +9,7 @@ import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -19,9 +20,7 @@ from selfcorrect_rag.settings import GRAPHS
 
 DEFAULT_INDEX = Path(".selfcorrect/index")
 PREFIX = "SELFCORRECT_"
-"""How the variables of the environment begin."""
-CONFIG_FILE = f"{PREFIX}CONFIG"
-"""The variable that names a TOML file."""
+"""How the variables of the environment begin; ``SELFCORRECT_CONFIG`` names a TOML file."""
 API_KEY = "VLLM_API_KEY"
 """The variable with the key of a vLLM server, the one that the server itself reads."""
 
@@ -65,14 +64,13 @@ class ServingConfig(BaseModel):
         "server); by default chat for a name with a colon, transformers for a checkpoint.",
     )
     engine_options: dict[str, Any] = Field(
-        {}, description='Arguments of the engine, e.g. {"dtype": "bfloat16"} for vLLM.'
+        {},
+        description='Arguments of the engine, e.g. {"dtype": "bfloat16"} for vLLM, or '
+        '{"tokenizer": NAME} for a server.',
     )
     base_url: str = Field(
         "http://localhost:8000",
         description=f"Address of a vLLM server; its key is read from {API_KEY}.",
-    )
-    tokenizer: str | None = Field(
-        None, description="Folder or hub name of the tokenizer of a vLLM server's model."
     )
     chat_model: str | None = Field(
         None,
@@ -103,14 +101,12 @@ class ServingConfig(BaseModel):
     def __init__(self, **given: Any) -> None:
         """Set the given fields; a key that is the name of a graph's setting goes to settings."""
         own = {name: value for name, value in given.items() if name in type(self).model_fields}
-        settings = {**own.pop("settings", {})}
-        settings |= {name: value for name, value in given.items() if name not in own}
-        settings.pop("settings", None)
-        for name in settings:
-            if name not in setting_names():
-                raise BadOption(unknown_name(name))
+        settings = {name: value for name, value in given.items() if name not in own}
+        own["settings"] = {**own.get("settings", {}), **settings}
+        for name in own["settings"].keys() - setting_names():
+            raise BadOption(unknown_name(name))
         try:
-            super().__init__(**own, settings=settings)
+            super().__init__(**own)
         except ValidationError as error:
             first = error.errors()[0]
             raise BadOption(f"{first['loc'][0]}: {first['msg']}, got {first['input']!r}") from error
@@ -121,12 +117,9 @@ class ServingConfig(BaseModel):
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Read the file that ``SELFCORRECT_CONFIG`` names, then the variables, which override it.
-
-        Raises:
-            BadOption: the file or a variable is invalid.
-        """
-        path = environment.get(CONFIG_FILE)
+        """Read the file that ``SELFCORRECT_CONFIG`` names, then the variables, which override it;
+        BadOption if either is invalid."""
+        path = environment.get(f"{PREFIX}CONFIG")
         given = read_config(Path(path)) if path else {}
         for name in cls.model_fields:
             if value := environment.get(PREFIX + name.upper()):
@@ -160,11 +153,7 @@ class ServingConfig(BaseModel):
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Read a TOML file of fields and settings.
-
-    Raises:
-        BadOption: it cannot be read.
-    """
+    """Read a TOML file of fields and settings; BadOption if it cannot be read."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -176,13 +165,12 @@ def setting_names() -> set[str]:
     return {name for kind in GRAPHS.values() for name in kind.model_fields}
 
 
-def unknown_name(name: str, known: Iterable[str] | None = None) -> str:
+def unknown_name(name: str, known: Iterable[str] = ()) -> str:
     """Return the message for a name that nothing has, with the nearest one that exists."""
-    known = sorted(known or {*ServingConfig.model_fields, *setting_names()})
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"there is no setting {name!r}; " + (
-        f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    )
+    names = sorted(known or {*ServingConfig.model_fields, *setting_names()})
+    near = difflib.get_close_matches(name, names, n=1)
+    said = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+    return f"there is no setting {name!r}; {said}"
 
 
 def parse_value(name: str, text: str, *kinds: type[BaseModel]) -> Any:
@@ -197,18 +185,16 @@ def parse_value(name: str, text: str, *kinds: type[BaseModel]) -> Any:
         BadOption: nothing is called ``name``, or the text is none of its values.
     """
     kinds = kinds or (ServingConfig, *GRAPHS.values())
-    field = next((k.model_fields[name] for k in kinds if name in k.model_fields), None)
-    if field is None:
-        raise BadOption(unknown_name(name, {n for k in kinds for n in k.model_fields}))
-    annotation: Any = field.annotation
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-    readings: list[Any] = [text, [part.strip() for part in text.split(",")]]
-    try:
-        readings.insert(1, json.loads(text))
-    except ValueError:
-        if text.lower() in ("none", "null"):
-            readings.insert(0, None)
-    for reading in readings:
+    fields = {n: field for kind in reversed(kinds) for n, field in kind.model_fields.items()}
+    if name not in fields:
+        raise BadOption(unknown_name(name, fields))
+    annotation: Any = fields[name].annotation
+    adapter = TypeAdapter[Any](annotation)
+    readings: list[Any] = [None] if text.lower() in ("none", "null") else []
+    readings.append(text)
+    with suppress(ValueError):
+        readings.append(json.loads(text))
+    for reading in [*readings, [part.strip() for part in text.split(",")]]:
         try:
             return adapter.validate_python(reading)
         except ValidationError as error:

@@ -4,9 +4,11 @@ Any web page can send requests to a server on this machine, by a host name of it
 here (DNS rebinding) or across origins. The browser tells both in ``Host`` and ``Origin``.
 """
 
+import os
 from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -19,14 +21,13 @@ from selfcorrect_rag.serving.config import PREFIX, BadOption
 ALLOWED_HOSTS = PREFIX + "ALLOWED_HOSTS"
 """The variable with the names of ``--allow-host``, separated by spaces."""
 LOOPBACK = ("127.0.0.1", "localhost")
+STUDIO = ("smith.langchain.com", "eu.smith.langchain.com")
+"""The hosts of Studio's page, which is not served from this machine."""
 
 
 def host_names(host: str, allowed: Sequence[str]) -> list[str]:
-    """Return the names by which a server that listens at ``host`` may be called.
-
-    Raises:
-        BadOption: it listens to other machines, and no name is allowed.
-    """
+    """Return the names by which a server that listens at ``host`` may be called; BadOption if it
+    listens to other machines, and no name is allowed."""
     if not allowed and host not in LOOPBACK:
         raise BadOption(
             f"--host {host} opens the server to other machines, and it asks for no password: name "
@@ -60,9 +61,9 @@ class OriginCheck:
             origin = headers.get("origin")
             if origin is not None and not self._is_ours(origin, headers.get("host", "")):
                 text = f"pages of {origin!r:.200} may not call this server"
-                refusal = PlainTextResponse(text, status_code=403)
-                closing = WebSocketClose(1008) if scope["type"] == "websocket" else refusal
-                await closing(scope, receive, send)
+                is_socket = scope["type"] == "websocket"
+                refusal = WebSocketClose(1008) if is_socket else PlainTextResponse(text, 403)
+                await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -72,3 +73,8 @@ class OriginCheck:
         except ValueError:
             return False
         return parts.netloc == host or parts.hostname in self._pages
+
+
+_names = [*LOOPBACK, *os.environ.get(ALLOWED_HOSTS, "").split()]
+studio = Starlette(middleware=guard(_names, [*_names, *STUDIO]))
+"""The guard of the LangGraph server: this machine, Studio and named hosts may call it."""

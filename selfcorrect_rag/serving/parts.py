@@ -10,7 +10,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self, cast
 
-from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
@@ -46,18 +45,16 @@ from selfcorrect_rag.state import Demonstration
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 MAX_PASSAGES = 100
 """Passages that the index is asked for at most; the setting ``passages`` takes the best of them."""
+_opening = threading.RLock()
+"""Held while a served graph is built, so that calls that begin together open each model once."""
 
 
 class Parts:
-    """The parts of graphs, each opened once, at its first use; a context manager.
+    """The parts of graphs, each opened once, at its first use; a context manager."""
 
-    Args:
-        config: what to open.
-        sketch: open nothing; graphs of these parts have all nodes and schemas, but cannot run.
-    """
-
-    def __init__(self, config: ServingConfig, *, sketch: bool = False) -> None:
-        self.config, self.sketch, self._opened = config, sketch, ExitStack()
+    def __init__(self, config: ServingConfig) -> None:
+        self.config, self._opened = config, ExitStack()
+        self._graphs: dict[str, Graph] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -68,34 +65,28 @@ class Parts:
     @cached_property
     def llm(self) -> Runnable[Any, Any]:
         """The model that answers: the reader, a model with reflection tokens, or a chat model."""
-        if self.sketch:
-            return TransformersReflectionLLM.model_construct()
-        config = self.config
+        config, options = self.config, self.config.engine_options
+        if config.model is None and config.runs_on in ("vllm", "transformers"):
+            raise BadOption(f"engine {config.runs_on} needs a model: a folder or hub name")
+        model = config.model or ""
         match config.runs_on:
             case "reader":
                 above = {} if config.answer_above is None else {"answer_above": config.answer_above}
                 return ReaderLLM(self.reader, **above)
             case "chat":
-                return find_language_model(config.model or "", **config.engine_options)
+                return find_language_model(model, **options)
+            case "transformers":
+                return TransformersReflectionLLM.from_pretrained(model, **options)
             case "vllm":
                 # vLLM logs to standard output, where results belong; read when it is imported.
                 os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
                 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-                llm = VLLMReflectionLLM(model=self._named_model(), engine=config.engine_options)
+                llm = VLLMReflectionLLM(model=model, engine=options)
                 return self._opened.enter_context(llm)
             case "server":
-                key = os.environ.get(API_KEY)
-                server = VLLMServerReflectionLLM(
-                    base_url=config.base_url,
-                    model=config.model or "",
-                    tokenizer=config.tokenizer or "",
-                    api_key=SecretStr(key) if key else None,
-                )
-                return self._opened.enter_context(server)
-            case "transformers":
-                return TransformersReflectionLLM.from_pretrained(
-                    self._named_model(), **config.engine_options
-                )
+                key = SecretStr(os.environ[API_KEY]) if os.environ.get(API_KEY) else None
+                given = {"base_url": config.base_url, "model": model, "api_key": key, **options}
+                return self._opened.enter_context(VLLMServerReflectionLLM(**given))
 
     @cached_property
     def reader(self) -> Reader:
@@ -107,7 +98,7 @@ class Parts:
     def chat_model(self) -> Runnable[Any, Any] | None:
         """The chat model, if one is named."""
         if self.config.chat_model:
-            return self._or_sketch(lambda: find_language_model(self.config.chat_model or ""))
+            return find_language_model(self.config.chat_model)
         return self.llm if self.config.runs_on == "chat" else None
 
     @property
@@ -118,13 +109,19 @@ class Parts:
     @cached_property
     def retriever(self) -> Any:
         """The retriever over the index."""
-        return _nothing if self.sketch else self._open_retriever()
+        if self.config.reads_demo:
+            return demo_index().as_retriever(MAX_PASSAGES)
+        if self.config.retriever:
+            found = _find("retriever", self.config.retriever, VectorStore, BaseRetriever)
+            is_store = isinstance(found, VectorStore)
+            return found.as_retriever(search_kwargs={"k": MAX_PASSAGES}) if is_store else found
+        embeddings = find_embeddings(self.config.embeddings)
+        index = open_index(self.config.index or DEFAULT_INDEX, embeddings)
+        return self._opened.enter_context(index).as_retriever(MAX_PASSAGES)
 
     @cached_property
     def evaluator(self) -> RetrievalEvaluator:
         """CRAG's evaluator: the one that is named, else the reader."""
-        if self.sketch:
-            return _UnopenedEvaluator()
         if self.config.evaluator:
             return as_evaluator(self.config.evaluator)
         return ReaderEvaluator(self.reader if self.config.runs_on == "reader" else Reader.load())
@@ -133,7 +130,7 @@ class Parts:
     def web_search(self) -> WebSearch:
         """The web search."""
         web = self.config.web
-        if self.sketch or web == "none" or (web is None and not self.config.reads_demo):
+        if web == "none" or (web is None and not self.config.reads_demo):
             return NoWebSearch("--web tavily, or --web DIR")
         if web is None:
             return demo_web()
@@ -144,9 +141,16 @@ class Parts:
 
     @cached_property
     def demonstrations(self) -> list[Demonstration]:
-        """InstructRAG's demonstrations."""
+        """InstructRAG's demonstrations: JSONL rows of question, rationale and answers."""
         path = self.config.demonstrations
-        return [] if self.sketch or path is None else read_demonstrations(path)
+        if path is None:
+            return []
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            rows = [json.loads(line) for line in lines if line.strip()]
+            return TypeAdapter(list[Demonstration]).validate_python(rows)
+        except (OSError, ValueError) as error:
+            raise BadDemonstrations(f"demonstrations {path}: {error}") from error
 
     @property
     def source(self) -> str:
@@ -164,11 +168,8 @@ class Parts:
         return f"{config.model or 'the model'} on {config.runs_on}"
 
     def settings(self, name: str, **given: Any) -> Any:
-        """Return the settings of the graph called ``name``: the configuration's, then ``given``.
-
-        Raises:
-            BadSettings: a value is invalid.
-        """
+        """Return the settings of the graph called ``name``: the configuration's, then ``given``;
+        BadSettings if a value is invalid."""
         chosen = {**self.config.settings_of(name), **given}
         # The reader writes nothing of its own: without passages it can only refuse.
         quotes_own = self.config.runs_on == "reader" and not self.config.reads_demo
@@ -180,6 +181,7 @@ class Parts:
         """Build the graph called ``name``, one of :data:`~selfcorrect_rag.settings.GRAPHS`.
 
         Args:
+            name: the graph's name.
             settings: as :meth:`settings` returns them, which is the default.
             options: other arguments of its factory, such as ``checkpointer``.
         """
@@ -202,24 +204,29 @@ class Parts:
                 )
         return cast(Graph, graph)
 
-    def _named_model(self) -> str:
-        if self.config.model is None:
-            raise BadOption(f"engine {self.config.runs_on} needs a model: a folder or hub name")
-        return self.config.model
+    def shared_graph(self, name: str) -> Graph:
+        """Return the graph called ``name``, built once, whichever threads ask."""
+        with _opening:
+            if name not in self._graphs:
+                self._graphs[name] = self.graph(name)
+            return self._graphs[name]
 
-    def _open_retriever(self) -> Any:
-        if self.config.reads_demo:
-            return demo_index().as_retriever(MAX_PASSAGES)
-        if self.config.retriever:
-            found = _find("retriever", self.config.retriever, VectorStore, BaseRetriever)
-            is_store = isinstance(found, VectorStore)
-            return found.as_retriever(search_kwargs={"k": MAX_PASSAGES}) if is_store else found
-        embeddings = find_embeddings(self.config.embeddings)
-        index = open_index(self.config.index or DEFAULT_INDEX, embeddings)
-        return self._opened.enter_context(index).as_retriever(MAX_PASSAGES)
 
-    def _or_sketch(self, opened: Callable[[], Runnable[Any, Any]]) -> Runnable[Any, Any]:
-        return TransformersReflectionLLM.model_construct() if self.sketch else opened()
+class SketchParts(Parts):
+    """Parts that open nothing: graphs of them have all nodes and schemas, but cannot run."""
+
+    def __init__(self, config: ServingConfig) -> None:
+        super().__init__(config)
+        self.llm = TransformersReflectionLLM.model_construct()
+        named = config.chat_model or config.runs_on == "chat"
+        self.chat_model = self.llm if named else None
+        self.retriever, self.demonstrations = (lambda query: []), []
+        self.evaluator, self.web_search = _UnopenedEvaluator(), NoWebSearch("a sketch has none")
+
+
+class _UnopenedEvaluator(RetrievalEvaluator):
+    def score(self, question: str, passages: Any) -> list[float]:
+        raise NotImplementedError("a sketch of a graph cannot run")
 
 
 def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, Any, Graph]]:
@@ -234,12 +241,12 @@ def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, An
     """
 
     @cache
-    def built(sketch: bool) -> Graph:
-        return build(_environment_parts(sketch))
+    def built(is_sketch: bool) -> Graph:
+        return build(_environment_parts(is_sketch))
 
-    def locked(sketch: bool) -> Graph:
-        with _opening:  # runs that begin together open each model once
-            return built(sketch)
+    def locked(is_sketch: bool) -> Graph:
+        with _opening:
+            return built(is_sketch)
 
     async def factory(runtime: Any) -> Graph:
         return await asyncio.to_thread(locked, runtime.execution_runtime is None)
@@ -251,34 +258,13 @@ def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, An
     return factory
 
 
-_opening = threading.RLock()
-
-
 @cache
-def _environment_parts(sketch: bool) -> Parts:
-    return Parts(ServingConfig.from_environment(), sketch=sketch)
-
-
-def read_demonstrations(path: Path) -> list[Demonstration]:
-    """Read JSONL rows ``{"question": ..., "rationale": ..., "answers": [...]}``.
-
-    Raises:
-        BadDemonstrations: the file cannot be read, or a row is not of this form.
-    """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines if line.strip()]
-        return TypeAdapter(list[Demonstration]).validate_python(rows)
-    except (OSError, ValueError) as error:
-        raise BadDemonstrations(f"demonstrations {path}: {error}") from error
+def _environment_parts(is_sketch: bool) -> Parts:
+    return (SketchParts if is_sketch else Parts)(ServingConfig.from_environment())
 
 
 def find_embeddings(name: str | None) -> Any:
-    """Return the embeddings at MODULE:ATTRIBUTE; "bm25" and None as they are.
-
-    Raises:
-        BadOption: there are none of that name.
-    """
+    """Return the embeddings at MODULE:ATTRIBUTE; "bm25" and None as they are."""
     return name if name in (None, "bm25") else _find("embeddings", name, Embeddings)
 
 
@@ -295,12 +281,3 @@ def _find(option: str, name: str, *kinds: type) -> Any:
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise BadOption(f"{option} {name}: expected a {wanted}, got {type(found).__name__}")
     return found
-
-
-def _nothing(query: str) -> list[Document]:
-    raise NotImplementedError("a sketch of a graph cannot run")
-
-
-class _UnopenedEvaluator(RetrievalEvaluator):
-    def score(self, question: str, passages: Any) -> list[float]:
-        raise NotImplementedError("a sketch of a graph cannot run")

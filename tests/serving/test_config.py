@@ -1,6 +1,7 @@
 """The configuration: files, variables, values as text, and the parts that it opens."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,7 +99,7 @@ def test_the_engine_fits_the_models_name(fields: dict[str, Any], engine: str) ->
 
 def test_each_graph_takes_its_own_settings() -> None:
     config = ServingConfig(passages=3, depth=2, strips=4, index=Path("x"))
-    opened = Parts(config, sketch=True)
+    opened = parts.SketchParts(config)
     assert opened.settings("crag").model_dump()["strips"] == 4
     self_rag: Any = opened.settings("self_rag", depth=5)
     assert (self_rag.passages, self_rag.depth, self_rag.mode) == (3, 5, "always")
@@ -145,7 +146,7 @@ def test_served_graphs_have_schemas_without_models(
     parts._environment_parts.cache_clear()
 
 
-async def test_runs_that_begin_together_build_a_graph_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_runs_that_begin_together_build_a_graph_once() -> None:
     built: list[Any] = []
 
     def build(opened: Parts) -> Any:
@@ -156,6 +157,13 @@ async def test_runs_that_begin_together_build_a_graph_once(monkeypatch: pytest.M
     run: Any = SimpleNamespace(execution_runtime=object())
     graphs = await asyncio.gather(*(factory(run) for _ in range(8)))
     assert len(built) == len(set(map(id, graphs))) == 1
+
+
+def test_a_graph_is_built_once_whichever_threads_ask() -> None:
+    config = ServingConfig(retriever=f"{__name__}:NoRetriever", model=f"{__name__}:make_chat_model")
+    with Parts(config) as opened, ThreadPoolExecutor(8) as pool:
+        graphs = list(pool.map(opened.shared_graph, ["crag"] * 8))
+        assert len(set(map(id, graphs))) == 1
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])

@@ -1,18 +1,14 @@
 """The MCP server with real clients, over stdio and streamable HTTP, on the reader."""
 
-import asyncio
 import json
 import re
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
-from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import CRAGSettings, create_crag
 from selfcorrect_rag.cli.main import main
@@ -22,7 +18,7 @@ from tests.serving.conftest import ROOT, environment, started
 pytest.importorskip("mcp.server.mcpserver")
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from mcp import Client, StdioServerParameters
-from mcp.types import CallToolResult, ElicitResult, InputRequiredResult
+from mcp.types import CallToolResult
 
 from selfcorrect_rag.serving import mcp_server
 
@@ -151,103 +147,43 @@ def test_only_known_names_may_call(url: str, headers: dict[str, str], status: in
     assert httpx.post(url, json=hello, headers={**accepted, **headers}).status_code == status
 
 
-def approving(web: PagesWebSearch, saver: InMemorySaver) -> Any:
-    """CRAG that finds nothing good, and asks before it searches."""
-    return create_crag(
-        FakeListChatModel(responses=["Jane Austen."] * 9),
+async def test_a_search_that_needs_approval_is_not_made() -> None:
+    web, opened = PagesWebSearch(), list[str]()
+    llm = FakeListChatModel(responses=["Jane Austen."] * 9)
+    careful: Any = create_crag(
+        llm,
         lambda query: [document("Vague.")],
         WordEvaluator(),
         web,
         settings=CRAGSettings(approve_search=True),
-        checkpointer=saver,
     )
 
-
-@pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize(
-    ("reply", "sent"),
-    [
-        (ElicitResult(action="accept", content={"approve": True}), "wrote, Emma"),
-        (ElicitResult(action="accept", content={"approve": True, "query": "Emma"}), "Emma"),
-        (ElicitResult(action="accept", content={"approve": False, "query": "Emma"}), None),
-        (ElicitResult(action="decline"), None),
-        (None, None),
-    ],
-    ids=["yes", "another", "no", "declined", "not supported"],
-)
-async def test_a_search_waits_for_the_clients_user(reply: Any, sent: str | None, mode: str) -> None:
-    web, saver = PagesWebSearch(), InMemorySaver()
-    graph = approving(web, saver)
-
-    async def answer(context: Any, params: Any) -> Any:
-        assert not web.queries
-        return reply
-
-    made = mcp_server.server({"crag": graph}.__getitem__)
-    callback = answer if reply else None
-    async with Client(made, mode=mode, elicitation_callback=callback) as client:
-        told = structured(await client.call_tool("crag", {"question": "Who wrote Emma?"}))
-    assert [query for query, _ in web.queries] == ([] if sent is None else [sent])
-    assert told["answer"]
-    assert not saver.storage, "nothing of a call is left behind"
-
-
-async def test_abandoned_calls_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_server, "MAX_PAUSED", 2)
-    web, saver = PagesWebSearch(), InMemorySaver()
-    given: Any = ("crag", {"question": "Who wrote Emma?"})
-    yes = {"search": ElicitResult(action="accept", content={"approve": True})}
-
-    async def ask(context: Any, params: Any) -> Any:
-        raise AssertionError("this test answers by itself")
-
-    made = mcp_server.server({"crag": approving(web, saver)}.__getitem__)
-    async with Client(made, elicitation_callback=ask) as client:
-        waiting = []
-        for _ in range(3):
-            paused = await client.session.call_tool(*given, allow_input_required=True)
-            assert isinstance(paused, InputRequiredResult)
-            waiting.append({"request_state": paused.request_state, "input_responses": yes})
-        assert len(saver.storage) == 2
-        late = await client.call_tool(*given, **waiting[0])
-        assert late.is_error
-        structured(await client.call_tool(*given, **waiting[2]))
-    assert len(web.queries) == 1
-
-
-async def test_a_graph_is_opened_once_at_its_first_call() -> None:
-    opened: list[str] = []
-
-    def slowly(name: str, settings: object) -> Any:
+    def opening(name: str) -> Any:
         opened.append(name)
-        time.sleep(0.1)
-        return approving(PagesWebSearch(), InMemorySaver())
+        return careful
 
-    parts: Any = SimpleNamespace(graph=slowly, settings=lambda name: None)
-    async with Client(mcp_server.server(mcp_server.graph_opener(parts))) as client:
+    async with Client(mcp_server.server(opening)) as client:
         await client.list_tools()
         assert not opened
-        calls = [client.call_tool("crag", {"question": "Who wrote Emma?"}) for _ in range(3)]
-        for result in await asyncio.gather(*calls):
-            structured(result)
-    assert opened == ["crag"]
+        result = await client.call_tool("crag", {"question": "Who wrote Emma?"})
+    assert result.is_error
+    assert "checkpointer" in result.content[0].text  # type: ignore[union-attr]
+    assert (opened, web.queries) == (["crag"], [])
 
 
 def test_sources_are_bounded_and_safe_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_server, "MAX_SOURCES", 2)
-    sources = mcp_server.Sources()
+    texts: dict[str, str] = {}
 
     def cite(text: str) -> str:
         citation = {"number": 1, "title": "", "source": "javascript:", "text": text, "quote": ""}
-        source = sources.add(citation)
+        source = mcp_server._source(citation, texts)
         assert (source.title, source.source, source.url, source.quote) == (None,) * 4
         return source.uri.removeprefix(mcp_server.SOURCE.format(digest=""))
 
     first, second, again, third = map(cite, ("one", "two", "one", "three"))
-    assert first == again
-    assert (sources.read(first), sources.read(third)) == ("one", "three")
-    with pytest.raises(mcp_server.ResourceNotFoundError):
-        sources.read(second)
+    assert first == again != second
+    assert texts == {first: "one", third: "three"}
 
 
 def test_what_is_missing_is_one_line(
