@@ -33,11 +33,8 @@ class CorrectiveRetriever(BaseRetriever):
     Document is what was kept of one document or page, those of the retriever first. Its metadata
     are the source's own, and ``relevance_score`` (its best score, in [-1, 1]; None if nothing
     scored it), ``action`` (None if a limit left no call for grading) and ``knowledge``
-    (``internal`` or ``external``). What the evaluator judged irrelevant is left out.
-
-    Raises:
-        Fault: at a call, if the evaluator fails. A retriever or a search that fails finds nothing.
-        NoCheckpointer: at a call, with ``approve_search`` outside of a graph with a checkpointer.
+    (``internal`` or ``external``). What the evaluator judged irrelevant is left out. A retriever or
+    a search that fails finds nothing.
     """
 
     _graph: Graph = PrivateAttr()
@@ -55,15 +52,8 @@ class CorrectiveRetriever(BaseRetriever):
         settings: CRAGSettings | Mapping[str, Any] | None = None,
         **fields: Any,
     ) -> None:
-        """Correct ``retriever``.
-
-        Arguments are those of :func:`~selfcorrect_rag.crag.create_crag`; ``fields`` are those of
-        LangChain's ``BaseRetriever``, such as ``tags``.
-
-        Raises:
-            BadArgument: an argument is of the wrong kind.
-            BadSettings: ``settings`` are another graph's, or have an unknown name.
-        """
+        """Correct ``retriever``: arguments are those of :func:`~selfcorrect_rag.crag.create_crag`;
+        ``fields`` are those of LangChain's ``BaseRetriever``, such as ``tags``."""
         super().__init__(**fields)
         chosen = CRAGSettings.of(settings)
         graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=CRAGOutput)

@@ -42,10 +42,6 @@ def missing_support(result: Mapping[str, Any], support: Support = "partly") -> s
     ``support`` (the hard constraint of section 3.3 over the whole answer). CRAG: some knowledge
     was judged relevant, and for ``fully`` the action was Correct. InstructRAG: the rationale names
     a document, for either degree. A refusal has no support.
-
-    Args:
-        result: the output of any of the graphs.
-        support: the degree required.
     """
     if is_refusal(result["answer"]):
         return f"the answer declines to answer: {result['answer']!r}"
@@ -98,28 +94,16 @@ class SupportJudge:
     """
 
     def __init__(self, llm: ReflectionLLM | Model) -> None:
-        """Judge with a ReflectionLLM, any LangChain LLM or chat model, or its name.
-
-        Raises:
-            BadArgument: it is something else.
-        """
+        """Judge with a ReflectionLLM, any LangChain LLM or chat model, or its name."""
         self._llm = as_reflection_llm(llm)
 
     def judge(
         self, text: str, documents: Sequence[Document], question: str = ""
     ) -> list[SentenceSupport]:
-        """Return the support of each sentence that claims something, in order.
+        """Return the support of each sentence of ``text`` that claims something, in order.
 
-        Questions and refusals claim nothing. Without documents no sentence is supported, and the
-        model is not asked.
-
-        Args:
-            text: such as an agent's answer; its citation marks are not read.
-            documents: the evidence.
-            question: what the text answers, if known.
-
-        Raises:
-            ModelFailed: the model raised.
+        Questions and refusals claim nothing, and citation marks are not read. Without documents no
+        sentence is supported, and the model is not asked.
         """
         claims, prompts = _prompts(text, documents, question)
         return _read(claims, self._llm.choose(prompts, Group.ISSUP) if prompts else [])

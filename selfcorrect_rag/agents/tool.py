@@ -40,9 +40,9 @@ def as_tool(
     """Make a tool of a graph, for agents and ``model.bind_tools``.
 
     Its content is the answer with ``[n]`` and the cited sources; its artifact is the graph's
-    output. Parallel calls keep their pauses (``approve_search``, ``interrupt_before``) in the
-    agent's thread, so the agent needs a checkpointer for them; the graph's own is not used. Each
-    call needs a task of its own, as ``create_agent`` gives it: in a graph of your own, use
+    output. Pauses (``approve_search``, ``interrupt_before``) are kept in the agent's thread, so the
+    agent needs a checkpointer for them; the graph's own is not used. Each call needs a task of its
+    own, as ``create_agent`` gives it: in a graph of your own, use
     ``[Send("tools", [call]) for call in message.tool_calls]``.
 
     Args:
@@ -56,10 +56,8 @@ def as_tool(
         CallsMixed: at a call, if parallel calls were mixed.
     """
     inner = run_inside(graph)
-    if context != "agent":
-        check_context(graph, context)
     # None would pass the agent's own context on to the graph.
-    settings: Any = None if context == "agent" else context if context is not None else {}
+    settings: Any = None if context == "agent" else checked_context(graph, context)
 
     def ask(question: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
         try:
@@ -86,10 +84,11 @@ def as_tool(
     )
 
 
-def check_context(graph: Graph, context: object) -> None:
-    """Raise BadSettings if ``context`` is not settings of this graph."""
+def checked_context(graph: Graph, context: Context) -> Any:
+    """Return the context for every run; BadSettings if it is not settings of this graph."""
     settings: Any = graph.context_schema
     settings.of(context)
+    return {} if context is None else context
 
 
 def run_inside(graph: Graph) -> Graph:
