@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
-from selfcorrect_rag.events import SegmentChosen
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.citations import cited_passages, cited_text, settled
@@ -36,40 +35,37 @@ def beam_select(
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         settings, depth = run.settings, state["depth"]
         new = [c for c in state["candidates"] if c["depth"] == depth]
-        update = selected(state, settings, new)
+        update = {"depth": depth + 1, **selected(state, settings, new)}
         beams: list[Beam] = update["beams"]
-        if any(beam["next"] for beam in beams):
-            limit = limit_met(state, settings, model.most_calls(1), settings.segment_tokens)
-            if limit:
-                ends = f"the answer ends after segment {depth + 1}"
-                what = ends if beams[0]["next"] else "no further segment was tried"
-                notes = update.get("notes", [])
-                update |= stopped(run, limit, what)
-                update["notes"] = [*notes, *update["notes"]]
-                update["beams"] = beams = _best_first({**beam, "next": None} for beam in beams)
+        if any(beam["next"] for beam in beams) and (
+            limit := limit_met(state, settings, model.most_calls(1), settings.segment_tokens)
+        ):
+            notes = update.get("notes", [])
+            update |= stopped(run, limit, f"the answer ends after segment {depth + 1}")
+            update["notes"] = [*notes, *update["notes"]]
+            update["beams"] = beams = _best_first([{**beam, "next": None} for beam in beams])
         best = beams[0]
-        if best["segments"]:
-            now = settled(beams)
-            run.emit(
-                SegmentChosen(
-                    event="segment_chosen",
-                    text=best["segments"][-1]["text"],
-                    passage=best["segments"][-1]["passage"],
-                    score=best["score"],
-                    answer=" ".join(segment["text"] for segment in best["segments"]),
-                    settled=len(now),
-                )
-            )
-            # A closed set streams the option, not the segment; write_answer streams the rest.
-            if now and not settings.closed and any(beam["next"] for beam in beams):
-                characters = sum(len(passage.page_content) for passage in state[source])
-                citations = await run.compute(
-                    cited_passages, now, state, source, characters=characters
-                )
-                text = cited_text(now, citations)
-                say(state, run, text, state["said"])
-                update["said"] = len(text)
-        return {**update, "depth": depth + 1}
+        if not best["segments"]:
+            return update
+        now = settled(beams)
+        run.emit(
+            {
+                "event": "segment_chosen",
+                "text": best["segments"][-1]["text"],
+                "passage": best["segments"][-1]["passage"],
+                "score": best["score"],
+                "answer": " ".join(segment["text"] for segment in best["segments"]),
+                "settled": len(now),
+            }
+        )
+        # A closed set streams the option, not the segment; write_answer streams the rest.
+        if now and not settings.closed and any(beam["next"] for beam in beams):
+            size = sum(len(passage.page_content) for passage in state[source])
+            citations = await run.compute(cited_passages, now, state, source, characters=size)
+            text = cited_text(now, citations)
+            say(state, run, text, state["said"])
+            update["said"] = len(text)
+        return update
 
     return Node("beam_select", step, SelfRAGSettings.of(settings))
 
@@ -82,16 +78,22 @@ def selected(
 
     Reads ``beams`` and ``depth`` of the state; a candidate's ``beam`` is an index into these beams.
     """
-    if settings.closed:
-        return _closed(state["beams"], new)
-    racing: list[Beam] = [beam for beam in state["beams"] if beam["next"] is None]
-    racing += [_extended(state["beams"], c) for c in new if c["dropped"] is None]
-    racing += _ended(state["beams"], new)
-    update: Update = {}
-    if not racing:
-        racing, update = _best_dropped(state["beams"], new)
-    beams = surviving(racing, settings, further=settings.depth - state["depth"] - 1)
-    return {**update, "beams": beams}
+    beams: list[Beam] = state["beams"]
+    allowed = [c for c in new if c["dropped"] is None]
+    if settings.closed and allowed:
+        return _best_option(beams, allowed)
+    racing = [beam for beam in beams if beam["next"] is None]
+    racing += [_extended(beams, candidate) for candidate in allowed]
+    racing += _ended(beams, new)
+    if racing and not settings.closed:
+        further = settings.depth - state["depth"] - 1
+        return {"beams": surviving(racing, settings, further)}
+    best = max(new, key=lambda candidate: (bool(candidate["text"]), candidate["path_score"]))
+    return {
+        "beams": [{**_extended(beams, best), "next": None}],
+        "constraints_met": best["dropped"] in (NO_TEXT, UNREADABLE),
+        "notes": [f"every candidate was dropped ({best['dropped']}): answered with the best"],
+    }
 
 
 def surviving(racing: Sequence[Beam], settings: SelfRAGSettings, further: int) -> list[Beam]:
@@ -107,14 +109,13 @@ def surviving(racing: Sequence[Beam], settings: SelfRAGSettings, further: int) -
         ended: list[Beam] = [{**beam, "next": None, "cut": cut} for beam in going]
         return _best_first([*finished, *ended])[:1]
     if finished:
-        to_beat = finished[0]["score"]
-        going = [beam for beam in going if _best_possible(beam, settings, further) > to_beat]
+        weights, rule, to_beat = settings.weights, settings.path_rule, finished[0]["score"]
+        going = [
+            beam
+            for beam in going
+            if best_path_score(scored(beam["segments"]), further, weights, rule) > to_beat
+        ]
     return _best_first([*finished, *going[: settings.beam_width]])
-
-
-def _best_possible(beam: Beam, settings: SelfRAGSettings, further: int) -> float:
-    path, rule = scored(beam["segments"]), settings.path_rule
-    return best_path_score(path, further, settings.weights, rule)
 
 
 def _ended(beams: Sequence[Beam], new: Sequence[Candidate]) -> list[Beam]:
@@ -146,35 +147,24 @@ def _extended(beams: Sequence[Beam], candidate: Candidate) -> Beam:
     )
 
 
-def _best_dropped(beams: Sequence[Beam], new: Sequence[Candidate]) -> tuple[list[Beam], Update]:
-    """The best first segment although all are dropped, with a note."""
-    best = max(new, key=lambda candidate: (bool(candidate["text"]), candidate["path_score"]))
-    beam: Beam = {**_extended(beams, best), "next": None}
-    note = f"every candidate was dropped ({best['dropped']}): answered with the best of them"
-    met = best["dropped"] in (NO_TEXT, UNREADABLE)
-    return [beam], {"constraints_met": met, "notes": [note]}
-
-
-def _closed(beams: Sequence[Beam], new: Sequence[Candidate]) -> Update:
+def _best_option(beams: Sequence[Beam], allowed: Sequence[Candidate]) -> Update:
     """Sum the scores of the candidates that give the same answer (section 3.3; B.2)."""
-    allowed = [c for c in new if c["dropped"] is None]
     backing: dict[str, list[Candidate]] = {}
     for candidate in allowed:
         if candidate["option"] is not None:
             backing.setdefault(candidate["option"], []).append(candidate)
-    if not allowed:
-        dropped, update = _best_dropped(beams, new)
-        return {**update, "beams": dropped}
     if not backing:
         best = max(allowed, key=lambda candidate: candidate["score"])
         note = "no candidate gave one of the options: answered with the best candidate"
         return {"beams": [{**_extended(beams, best), "next": None}], "notes": [note]}
     sums = {a: math.fsum(c["score"] for c in candidates) for a, candidates in backing.items()}
     ranked = dict(sorted(sums.items(), key=lambda item: -item[1]))
-    winner = next(iter(ranked))
+    winner, score = next(iter(ranked.items()))
     best = max(backing[winner], key=lambda candidate: candidate["score"])
-    beam = {**_extended(beams, best), "next": None, "score": ranked[winner]}
-    update = {"beams": [cast(Beam, beam)], "options": ranked}
+    update: Update = {
+        "beams": [{**_extended(beams, best), "next": None, "score": score}],
+        "options": ranked,
+    }
     if unread := len(allowed) - sum(map(len, backing.values())):
         update["notes"] = [f"{unread} of {len(allowed)} candidates match no option; ignored"]
     return update

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from selfcorrect_rag.events import RetrievalDecided
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.limits import limit_met, stopped
@@ -26,24 +25,15 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: b
     ``[Continue to Use Evidence]`` keeps the passage if there is one, unless retrieval is off.
     Otherwise the mode decides, and in mode adaptive the threshold on the ratio of probabilities,
     or, with no threshold, the likelier of ``[Retrieval]`` and ``[No Retrieval]``.
-
-    Args:
-        reflection: a retrieval token, from the Retrieve group.
-        settings: the run's settings.
-        has_evidence: whether the segment before was written from a passage.
     """
     if settings.mode == "never":
         return "none"
     if reflection["token"] == CONTINUE and has_evidence:
         return "continue"
-    if settings.mode == "always" or wants_evidence(retrieval_probability(reflection), settings):
+    threshold = 0.5 if settings.threshold is None else settings.threshold
+    if settings.mode == "always" or retrieval_probability(reflection) > threshold:
         return "retrieve"
     return "none"
-
-
-def wants_evidence(probability: float, settings: SelfRAGSettings) -> bool:
-    """Return whether the ratio of probabilities exceeds the setting ``threshold``."""
-    return probability > (0.5 if settings.threshold is None else settings.threshold)
 
 
 def decide_retrieval(
@@ -57,7 +47,7 @@ def decide_retrieval(
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         settings, probability, update = run.settings, None, {}
-        retrieve = settings.mode != "never"
+        first: Step = "none" if settings.mode == "never" else "retrieve"
         limit = limit_on_decision(model, state, settings)
         if limit:
             update = stopped(run, limit, "evidence was retrieved without asking for the decision")
@@ -69,16 +59,15 @@ def decide_retrieval(
                 note = "the model did not say whether it needs evidence: evidence was retrieved"
                 update = {"notes": [note]}
             else:
-                retrieve = next_step(reflection, settings, has_evidence=False) == "retrieve"
+                first = next_step(reflection, settings, has_evidence=False)
                 probability = retrieval_probability(reflection)
         decision = Decision(
-            retrieve=retrieve,
+            retrieve=first == "retrieve",
             probability=probability,
             threshold=settings.threshold if settings.mode == "adaptive" and not limit else None,
             mode=settings.mode,
         )
-        run.emit(RetrievalDecided(event="retrieval_decided", **decision))
-        first: Step = "retrieve" if retrieve else "none"
+        run.emit({"event": "retrieval_decided", **decision})
         beam = Beam(segments=[], score=0.0, next=first, cut=None, retrieved=[])
         return {"retrieval": decision, "beams": [beam], **update}
 

@@ -6,13 +6,12 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
 
-from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models.chat_model import LLMChat, is_llm, model_behind
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import RELEVANT, citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, continue_message, reply, written
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered, continue_message, written
 from selfcorrect_rag.prompts.crag import knowledge_prompt
 from selfcorrect_rag.prompts.marks import is_refusal, read_marks, without_marks
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
@@ -44,13 +43,9 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
         if isinstance(model, ReflectionLLM):
             return await _read_by(run, model, question, knowledge, apart)
         prompt: Prompt | list[BaseMessage]
-        if is_numbered:
-            prompt = knowledge_prompt(question, knowledge)
-        else:
-            prompt = reflection_prompt(question, knowledge)
+        prompt = (knowledge_prompt if is_numbered else _as_one_passage)(question, knowledge)
         speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
-        text = await ask(run, speaker, prompt, stream=True)
-        return written(state, run, text)
+        return written(state, run, await ask(run, speaker, prompt, stream=True))
 
     return Node("generate", step, CRAGSettings.of(settings))
 
@@ -66,19 +61,13 @@ async def _read_by(
 
     All are of one batch; the earliest of equally good ones is taken.
     """
-    every = list(range(len(knowledge)))
+    sources = [list(range(len(knowledge)))]
     reads_apart = llm.reads_apart and (apart or len(knowledge) < 2)
-    if reads_apart:
-        sources = [[i] for i in every] or [[]]
-        prompts = [
-            segment_prompt(question, [], knowledge, "retrieve", each[0])
-            if each
-            else segment_prompt(question, [], knowledge, "none", None)
-            for each in sources
-        ]
+    if reads_apart and knowledge:
+        sources = [[i] for i in sources[0]]
+        prompts = [segment_prompt(question, [], knowledge, "retrieve", i) for (i,) in sources]
     else:
-        sources = [every]
-        prompts = [reflection_prompt(question, knowledge, titled=llm.reads_apart)]
+        prompts = [_as_one_passage(question, knowledge, titled=llm.reads_apart)]
     segments = await run.segments(
         llm.generate_segments,
         llm.agenerate_segments,
@@ -96,7 +85,7 @@ async def _read_by(
     return {"written": text, "written_from": source, "isrel": scores.get(Group.ISREL)}
 
 
-def reflection_prompt(
+def _as_one_passage(
     question: str, knowledge: Sequence[Document], *, titled: bool = False
 ) -> Prompt:
     """Return Self-RAG's prompt with all knowledge as one passage.
@@ -107,10 +96,9 @@ def reflection_prompt(
         return segment_prompt(question, [], [], "none", None)
     titles = [str(document.metadata.get("title") or "") for document in knowledge]
     texts = [document.page_content for document in knowledge]
+    joined = Document(" ".join(texts), metadata={"title": titles[0]})
     if titled:
         joined = Document(in_one_text(zip(titles, texts, strict=True)))
-    else:
-        joined = Document(" ".join(texts), metadata={"title": titles[0]})
     return segment_prompt(question, [], [joined], "retrieve", 0)
 
 
@@ -127,44 +115,33 @@ def read_answer(llm: Model, settings: CRAGSettings | None = None) -> Node[Any]:
 
     def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
         continue_message(state, run)
-        text, notes = state["written"], []
-        if not text.strip():
-            text = NO_ANSWER
+        answer, citations, notes = state["written"], list[Citation](), []
+        if not answer.strip():
+            answer = cited = NO_ANSWER
             notes.append(SILENT)
-        if is_numbered:
-            relevant = [
-                n for n, found in enumerate(state["judged"], start=1) if found == "relevant"
-            ]
-            marked = read_marks(text, len(state["knowledge"]), relevant)
+        elif is_numbered:
+            judged = enumerate(state["judged"], start=1)
+            relevant = [n for n, found in judged if found == "relevant"]
+            marked = read_marks(answer, len(state["knowledge"]), relevant)
             answer, cited = marked.answer, marked.cited
-            citations = [_cite(state, n, answer) for n in marked.numbers]
+            citations = [_cite(state, n - 1, answer) for n in marked.numbers]
             notes += [f"the answer points at [{n}], which no document has" for n in marked.unknown]
             notes += [
                 f"the answer points at [{n}], which was not judged relevant: it is not cited"
                 for n in marked.refused
             ]
         else:
-            answer, citations = text, []
-            if text != NO_ANSWER and not is_refusal(text):
-                citations, more = _cite_sources(state, answer)
-                notes += more
+            if not is_refusal(answer):
+                citations, notes = _cite_sources(state, answer)
             cited = without_marks(answer) + "".join(f" [{c['number']}]" for c in citations)
-        run.emit(Answered(event="answered", answer=answer, citations=len(citations)))
-        return {
-            "question": state["question"],
-            "answer": answer,
-            "cited_answer": cited,
-            "citations": citations,
-            "notes": notes,
-            **reply(state, run, cited, citations, model),
-        }
+        return {"notes": notes, **answered(state, run, answer, cited, citations, model)}
 
     return Node("read_answer", step, CRAGSettings.of(settings))
 
 
-def _cite(state: Mapping[str, Any], number: int, answer: str) -> Citation:
-    piece = state["knowledge"][number - 1]
-    return citation(number, number - 1, piece, [0], [answer], state["question"])
+def _cite(state: Mapping[str, Any], index: int, answer: str) -> Citation:
+    piece = state["knowledge"][index]
+    return citation(index + 1, index, piece, [0], [answer], state["question"])
 
 
 def _cite_sources(state: Mapping[str, Any], answer: str) -> tuple[list[Citation], list[str]]:
@@ -174,16 +151,13 @@ def _cite_sources(state: Mapping[str, Any], answer: str) -> tuple[list[Citation]
     """
     is_relevant = state["isrel"] is not None and state["isrel"] >= RELEVANT
     read, judged = state["written_from"], state["judged"]
-    apart = len(read) == 1
-    if not read:
-        return [], []
-    if not apart and not is_relevant:
+    if len(read) > 1 and not is_relevant:
         return [], ["the model did not call what it read relevant: nothing is cited"]
     fit = [i for i in read if judged[i] == "relevant" or (judged[i] is None and is_relevant)]
-    found = [_cite(state, i + 1, answer) for i in fit]
-    if apart:
+    cited = [_cite(state, i, answer) for i in fit]
+    if len(read) > 1:
+        cited = [each for each in cited if each["quote"]]
+        note = f"written from {len(read)} documents read as one: which of them says it is not known"
+    elif read:
         note = f"the answer is from [{read[0] + 1}], which was not judged relevant: it is not cited"
-        return found, [] if found else [note]
-    cited = [each for each in found if each["quote"]]
-    note = f"written from {len(read)} documents read as one: which of them says it is not known"
-    return cited, [] if cited else [note]
+    return cited, [] if cited or not read else [note]

@@ -4,10 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from langchain_core.documents import Document
-from typing_extensions import TypedDict
-
-from selfcorrect_rag.events import CandidateScored
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.models.classification import ChatClassifier, Classification, LabelField
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
@@ -15,13 +11,11 @@ from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.nodes.limits import best_so_far, first_beams, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.prompts.labels import closed_answer, option_labels, option_prompt
-from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Group,
     Reflection,
     ScoredSegment,
-    Term,
     critique,
     is_readable,
     path_score,
@@ -32,10 +26,9 @@ from selfcorrect_rag.reflection import (
     sequence_probability,
 )
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate, Limit, Segment, Source, Step
+from selfcorrect_rag.state import Candidate, Limit, Segment, Source, Step
 
 NO_TEXT, UNREADABLE = "no text", "log-probabilities that are not numbers"
-PRUNED = "pruned by ISREL"
 """Why a candidate is dropped, besides hard constraints and pruning."""
 CALLS_AN_OPTION = 4
 """Most calls to ask which option a text gives: three ways of asking a provider, and one retry."""
@@ -82,10 +75,13 @@ def generate_and_critique(
         settings, passages = run.settings, state[source]
         beams = first_beams(state, "retrieve", range(len(passages)))
         batch = batch_of(model, {**state, "beams": beams}, settings)
-        characters = sum(len(passage.page_content) for passage in passages)
         question = question_text(state["question"], settings.instruction)
         prompts = await run.compute(
-            _prompts, question, beams, passages, batch.requests, characters=characters
+            lambda: [
+                segment_prompt(question, beams[beam]["segments"], passages, step, passage)
+                for beam, step, passage in batch.requests
+            ],
+            characters=sum(len(passage.page_content) for passage in passages),
         )
         segments = await run.segments(
             model.generate_segments,
@@ -96,9 +92,7 @@ def generate_and_critique(
             critique=batch.critique,
             whole=settings.short,
         )
-        spent = sum(r["model_calls"] for r in state["route"]) + run.costs["model_calls"]
-        texts = [segment["text"] for segment in segments]
-        options = await _options(run, model, state["question"], texts, spent)
+        options = await _options(run, model, state, [segment["text"] for segment in segments])
         candidates = []
         for request, segment, option in zip(batch.requests, segments, options, strict=True):
             written = beams[request.beam]["segments"]
@@ -107,57 +101,24 @@ def generate_and_critique(
             candidate["parent"] = state["candidates"].index(written[-1]) if written else None
             candidates.append(candidate)
             run.emit(
-                CandidateScored(
-                    event="candidate_scored",
-                    depth=candidate["depth"],
-                    beam=candidate["beam"],
-                    passage=candidate["passage"],
-                    text=candidate["text"],
-                    critique=candidate["critique"],
-                    score=candidate["score"],
-                )
+                {
+                    "event": "candidate_scored",
+                    "depth": candidate["depth"],
+                    "beam": candidate["beam"],
+                    "passage": candidate["passage"],
+                    "text": candidate["text"],
+                    "critique": candidate["critique"],
+                    "score": candidate["score"],
+                }
             )
-        notes = _shortened(segments) + prompted_notes(segments)
-        update: Update = {}
+        update: Update = {"notes": []}
         if batch.limit:
             what = f"{len(segments)} of {batch.wanted} candidates were written"
-            update = stopped(
-                run, batch.limit, what + ("" if batch.critique else ", without critique")
-            )
-        return {
-            **update,
-            "candidates": candidates,
-            "notes": [*notes, *update.get("notes", ())],
-        }
+            what += "" if batch.critique else ", without critique"
+            update = stopped(run, batch.limit, what)
+        return {**update, "candidates": candidates, "notes": [*_notes(segments), *update["notes"]]}
 
     return Node("generate_and_critique", step, SelfRAGSettings.of(settings), best_so_far)
-
-
-async def _options(
-    run: Run[SelfRAGSettings], llm: ReflectionLLM, question: str, texts: Sequence[str], spent: int
-) -> list[str | None]:
-    """The option that each text gives, in closed sets: word for word, or as a chat model says.
-
-    ``spent`` are the model calls so far.
-    """
-    options, most = run.settings.options, run.settings.max_model_calls
-    if not run.settings.closed:
-        return [None] * len(texts)
-    found = [closed_answer(text, options) for text in texts]
-    asked = [i for i, text in enumerate(texts) if found[i] is None and text.strip()]
-    if most is not None:
-        asked = asked[: max(0, most - spent) // CALLS_AN_OPTION]
-    if not (asked and options and isinstance(llm, PromptedReflectionLLM)):
-        return found
-    classifier, field = ChatClassifier(llm.critic or llm.model), LabelField(option_labels(options))
-    prompts = [option_prompt(question, texts[i], options) for i in asked]
-    questions = [Classification(prompt, (field,)) for prompt in prompts]
-    results = await run.call(classifier.classify, classifier.aclassify, questions)
-    for i, result in zip(asked, results, strict=True):
-        said = result.predictions[0] if result.error is None else None
-        if said is not None and said.label.isdigit():
-            found[i] = options[int(said.label) - 1]
-    return found
 
 
 def batch_of(llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSettings) -> Batch:
@@ -182,13 +143,32 @@ def batch_of(llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSett
     return Batch(requests[:number], limit(number) != "max_model_calls", met, len(requests))
 
 
-def _prompts(
-    question: str, beams: Sequence[Beam], passages: list[Document], requests: Sequence[Request]
-) -> list[Prompt]:
-    return [
-        segment_prompt(question, beams[beam]["segments"], passages, step, passage)
-        for beam, step, passage in requests
-    ]
+async def _options(
+    run: Run[SelfRAGSettings], llm: ReflectionLLM, state: Mapping[str, Any], texts: Sequence[str]
+) -> list[str | None]:
+    """The option that each text gives, in closed sets: word for word, or as a chat model says."""
+    options, most = run.settings.options, run.settings.max_model_calls
+    if not run.settings.closed:
+        return [None] * len(texts)
+    found = [closed_answer(text, options) for text in texts]
+    asked = [i for i, text in enumerate(texts) if found[i] is None and text.strip()]
+    if most is not None:
+        spent = sum(step["model_calls"] for step in (*state["route"], run.costs))
+        asked = asked[: max(0, most - spent) // CALLS_AN_OPTION]
+    if asked and options and isinstance(llm, PromptedReflectionLLM):
+        classifier, label = ChatClassifier(llm.critic or llm.model), option_labels(options)
+        questions = [
+            Classification(
+                option_prompt(state["question"], texts[i], options), (LabelField(label),)
+            )
+            for i in asked
+        ]
+        results = await run.call(classifier.classify, classifier.aclassify, questions)
+        for i, result in zip(asked, results, strict=True):
+            said = result.predictions[0] if result.error is None else None
+            if said is not None and said.label.isdigit():
+                found[i] = options[int(said.label) - 1]
+    return found
 
 
 def _candidate(
@@ -206,11 +186,11 @@ def _candidate(
         reflections = [r for r in reflections if r["group"] != Group.ISREL or r["position"] == 0]
     scores = critique(reflections, groups)
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
+    weights, rule = settings.weights, settings.path_rule
     path = [*scored(written), ScoredSegment(scores, sequence, request.step == "retrieve")]
     following: Step | None = None
     if segment["next"] is not None and is_readable(segment["next"]):
-        has_evidence = request.passage is not None
-        following = next_step(segment["next"], settings, has_evidence)
+        following = next_step(segment["next"], settings, has_evidence=request.passage is not None)
     judgements: dict[str, dict[str, float]] = {}
     for reflection in filter(is_readable, reflections):
         judgements.setdefault(reflection["group"], probabilities(reflection["logprobs"]))
@@ -226,34 +206,16 @@ def _candidate(
         critique=scores,
         sequence_probability=sequence,
         hard=[r["group"] for r in segment["reflections"] if r.get("prompted") == "hard"],
-        **weighed(path, settings),
+        score=segment_score(scores, sequence, weights),
+        terms=segment_terms(scores, sequence, weights),
+        path_score=path_score(path, weights, rule),
+        path_rule=rule,
+        path_terms=path_terms(path, weights, rule),
         next=following,
         finish_reason=segment["finish_reason"],
         option=None,
         dropped=_dropped(segment, reflections, settings),
         chosen=False,
-    )
-
-
-class Weighed(TypedDict):
-    """The fields of a candidate that weights and the path rule decide."""
-
-    score: float
-    terms: list[Term]
-    path_score: float
-    path_rule: str
-    path_terms: list[float]
-
-
-def weighed(path: Sequence[ScoredSegment], settings: SelfRAGSettings) -> Weighed:
-    """Return the scores of the last segment of ``path``, alone and as the end of the path."""
-    last, weights, rule = path[-1], settings.weights, settings.path_rule
-    return Weighed(
-        score=segment_score(last.critique, last.sequence, weights),
-        terms=segment_terms(last.critique, last.sequence, weights),
-        path_score=path_score(path, weights, rule),
-        path_rule=rule,
-        path_terms=path_terms(path, weights, rule),
     )
 
 
@@ -270,38 +232,28 @@ def _dropped(
 ) -> str | None:
     """Why a candidate may not be chosen; hard constraints (section 3.3) test the chosen tokens."""
     if segment["finish_reason"] == "pruned":
-        return PRUNED
+        return "pruned by ISREL"
     given = [*reflections, *([segment["next"]] if segment["next"] else [])]
     if not (segment["logprob"] or 0.0) < math.inf or not all(map(is_readable, given)):  # or NaN
         return UNREADABLE
-    return barred([r["token"] for r in reflections], segment["text"], settings)
-
-
-def barred(tokens: Sequence[str], text: str, settings: SelfRAGSettings) -> str | None:
-    """Return why a readable candidate may not be chosen: a token of it that a hard constraint
-    forbids, or no text; None if it may."""
-    if broken := [token for token in tokens if token in settings.hard_constraints]:
+    broken = [r["token"] for r in reflections if r["token"] in settings.hard_constraints]
+    if broken:
         return f"hard constraint {broken[0]}"
-    return None if text else NO_TEXT
+    return None if segment["text"] else NO_TEXT
 
 
-def prompted_notes(segments: Sequence[Segment]) -> list[str]:
-    """Return notes on reflection tokens that were prompted for, not generated."""
+def _notes(segments: Sequence[Segment]) -> list[str]:
+    """Notes on shortened prompts, and on reflections that were prompted for, not generated."""
+    notes = []
+    if cut := [segment["shortened"] for segment in segments if segment["shortened"]]:
+        notes.append(
+            f"{len(cut)} of {len(segments)} prompts were longer than the model's context: up to "
+            f"{max(cut)} tokens were cut, passages first"
+        )
     reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
     kinds = {reflection.get("prompted") for reflection in reflections}
-    notes = []
     if kinds & {"soft", "hard"}:
         notes.append("the model has no reflection tokens: it was prompted for its judgements")
     if "hard" in kinds:
         notes.append("its provider gave no probabilities: critiques are hard labels")
     return notes
-
-
-def _shortened(segments: Sequence[Segment]) -> list[str]:
-    cut = [segment["shortened"] for segment in segments if segment["shortened"]]
-    if not cut:
-        return []
-    return [
-        f"{len(cut)} of {len(segments)} prompts were longer than the model's context: up to "
-        f"{max(cut)} tokens were cut, passages first"
-    ]

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from typing import Any
 
 from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.events import Graded
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
@@ -22,8 +21,6 @@ BRANCHES: dict[Action, list[str]] = {
     "ambiguous": ["refine", "search"],
 }
 """The branches of each action (Algorithm 1)."""
-MANY_CALLS = 100
-"""More calls than a step makes."""
 
 
 def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) -> Node[Any]:
@@ -52,14 +49,22 @@ def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) 
             for i, (passage, score) in enumerate(zip(passages, scores, strict=True))
         ]
         thresholds = chosen.thresholds(judge.thresholds)
-        action = triggered(chosen, thresholds, scores)
-        upper, lower = thresholds.upper, thresholds.lower
-        run.emit(Graded(event="graded", grades=grades, action=action, upper=upper, lower=lower))
+        action, branches = _triggered(chosen, thresholds, scores)
+        bounds = asdict(thresholds)
+        run.emit(
+            {
+                "event": "graded",
+                "grades": grades,
+                "action": action,
+                "upper": bounds["upper"],
+                "lower": bounds["lower"],
+            }
+        )
         return {
             "grades": grades,
             "action": action,
-            "thresholds": asdict(thresholds),
-            "branches": branches_of(chosen, action),
+            "thresholds": bounds,
+            "branches": branches,
             "notes": judge.notes,
         }
 
@@ -85,23 +90,23 @@ async def score(
 def calls_left(state: Mapping[str, Any], settings: Settings) -> list[int | str | None]:
     """Return how much of the limits is left, as far as a step's result depends on it."""
     most, spent = settings.max_model_calls, sum(run["model_calls"] for run in state["route"])
-    left = None if most is None else min(most - spent, MANY_CALLS)
-    return [left, limit_met(state, settings, 0)]
+    enough = 100  # more than a step makes
+    return [None if most is None else min(most - spent, enough), limit_met(state, settings, 0)]
+
+
+def _triggered(
+    settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]
+) -> tuple[Action, list[str]]:
+    """Return the action of scores, without the one that the settings ablate (Table 2), and its
+    branches: both if Self-CRAG reads all contexts."""
+    if settings.without_action == "ambiguous":
+        thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
+    action = thresholds.action(scores)
+    if action == settings.without_action:
+        action = "ambiguous"
+    everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
+    return action, BRANCHES["ambiguous" if everything else action]
 
 
 def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
     return {"branches": [], **best_so_far(state, run, fault)}
-
-
-def branches_of(settings: CRAGSettings, action: Action) -> list[str]:
-    """Return the branches of an action; both if Self-CRAG reads all contexts."""
-    everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
-    return ["refine", "search"] if everything else BRANCHES[action]
-
-
-def triggered(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
-    """Return the action of scores, without the one that the settings ablate (Table 2)."""
-    if settings.without_action == "ambiguous":
-        thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
-    action = thresholds.action(scores)
-    return "ambiguous" if action == settings.without_action else action

@@ -6,14 +6,13 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.events import Answered
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.models.chat_model import model_behind
 from selfcorrect_rag.models.classification import ChatClassifier
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update, choose
-from selfcorrect_rag.nodes.reply import reply
+from selfcorrect_rag.nodes.reply import answered
 from selfcorrect_rag.prompts.chat import SUFFICIENT, YES, sufficiency_prompt
 from selfcorrect_rag.prompts.marks import REFUSAL
 from selfcorrect_rag.prompts.self_rag import segment_prompt
@@ -39,19 +38,16 @@ def judge_sufficiency(
     """
     model = as_language_model(llm, "llm")
     behind = model_behind(model)
-    is_reflecting = isinstance(behind, ReflectionLLM)
     if isinstance(behind, PromptedReflectionLLM):
-        model, is_reflecting = behind.critic or behind.model, False
+        model = behind = behind.critic or behind.model
     classifier = ChatClassifier(model)
 
     async def judge(run: Run[Any], question: str, found: Sequence[Document]) -> float | None:
         if not found:
             return 0.0
-        if not is_reflecting:
-            prompt = sufficiency_prompt(question, found)
-            said = await choose(run, classifier, prompt, SUFFICIENT)
+        if not isinstance(behind, ReflectionLLM):
+            said = await choose(run, classifier, sufficiency_prompt(question, found), SUFFICIENT)
             return probabilities(said.logprobs)[YES] if said else None
-        assert isinstance(behind, ReflectionLLM)
         prompts = [segment_prompt(question, [], found, "retrieve", i) for i in range(len(found))]
         segments = await run.segments(behind.choose, behind.achoose, prompts, Group.ISREL)
         judged = [r for segment in segments for r in segment["reflections"]]
@@ -61,7 +57,7 @@ def judge_sufficiency(
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
         documents = state[source]
         most = 2 * bool(documents)  # an unreadable answer is asked again
-        if documents and isinstance(behind, ReflectionLLM) and is_reflecting:
+        if documents and isinstance(behind, ReflectionLLM):
             most = behind.most_calls(len(documents), choose=True)
         if most and (limit := limit_met(state, run.settings, most + FOR_THE_ANSWER)):
             return stopped(run, limit, "whether it is enough to answer was not judged")
@@ -72,14 +68,10 @@ def judge_sufficiency(
         wanted = run.settings.sufficient_context or 0.0
         if found >= wanted:
             return {"sufficiency": found}
-        run.emit(Answered(event="answered", answer=REFUSAL, citations=0))
         return {
             "sufficiency": found,
-            "question": state["question"],
-            "answer": REFUSAL,
-            "cited_answer": REFUSAL,
             "notes": [f"what was found is not enough: {found:.2f}, and {wanted:g} is wanted"],
-            **reply(state, run, REFUSAL),
+            **answered(state, run, REFUSAL, REFUSAL, []),
         }
 
     return Node("judge_sufficiency", step, settings or Settings(), _failed)

@@ -9,7 +9,7 @@ from langgraph.types import Overwrite
 
 from selfcorrect_rag.errors import BadInput, BadSettings, NoQuestion
 from selfcorrect_rag.intake import Admitted, admit, admit_question, as_documents
-from selfcorrect_rag.nodes.node import ASK, Node, Run, S, Update
+from selfcorrect_rag.nodes.node import ASK, Node, Run, Update
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import blank_state
@@ -33,8 +33,8 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
     """
 
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
-        refuse_configurable(run)
-        question, message = read_turn(state)
+        _refuse_configurable(run)
+        question, message = _read_turn(state)
         question, notes = admit_question(question, run.settings.question_characters)
         given = state.get("documents")
         passages = Admitted([], [])
@@ -42,11 +42,12 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
             documents, most = as_documents(given), run.settings.given_documents
             if len(documents) > most:
                 notes.append(f"the first {most} of {len(documents)} given documents were taken")
-            documents = documents[:most]
-            characters = sum(len(document.page_content) for document in documents)
-            limit = run.settings.document_characters
             passages = await run.compute(
-                admit, documents, limit, "given documents", characters=characters
+                admit,
+                documents[:most],
+                run.settings.document_characters,
+                "given documents",
+                characters=sum(len(document.page_content) for document in documents[:most]),
             )
         return {
             **blank_state(),
@@ -65,13 +66,8 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
     return Node("read_question", step, settings, begins_turn=True)
 
 
-def read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
-    """Return the question of an input, and the message that asks it, if one does.
-
-    Raises:
-        NoQuestion: it has no question.
-        BadInput: a value is of the wrong type.
-    """
+def _read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
+    """Return the question of an input, and the message that asks it, if one does."""
     question = state.get("question")
     if not isinstance(question, str | None):
         raise BadInput(f"question must be text, got {type(question).__name__}: {ASK}")
@@ -82,25 +78,17 @@ def read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
         raise BadInput(f"messages must hold messages, got {type(given).__name__}: {ASK}") from error
     message = last if isinstance(last, HumanMessage) else None
     written = as_text(message.content).strip() if message else ""
-    if question is not None and question.strip():
-        plain = question.strip()
-        return plain, message if plain == written else None
-    if written:
-        return written, message
-    if message or question is not None:
-        raise NoQuestion(f"the question is empty: {ASK}")
-    if last is not None:
-        raise NoQuestion(f"the messages end with no human message: {ASK}")
-    raise NoQuestion(f"nothing is asked: {ASK}")
+    asked = (question or "").strip() or written
+    if not asked:
+        ends = "the messages end with no human message" if last and not message else "it is empty"
+        raise NoQuestion(f"nothing is asked, {ends}: {ASK}")
+    return asked, message if asked == written else None
 
 
-def refuse_configurable(run: Run[S]) -> None:
+def _refuse_configurable(run: Run[Any]) -> None:
     """Refuse settings in ``configurable``, where a graph would ignore them.
 
     A LangGraph server copies the context there; values that the context gives too are fine.
-
-    Raises:
-        BadSettings: there is one.
     """
     given = run.config.get("configurable") or {}
     for name in given.keys() & type(run.settings).model_fields.keys():

@@ -5,12 +5,10 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.events import KnowledgeRecomposed
 from selfcorrect_rag.intake import source_of
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
 from selfcorrect_rag.nodes.limits import first_beams, is_ended
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.nodes.refine_strips import recompose
 from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
 from selfcorrect_rag.state import Grade, Judged, Strip
 
@@ -20,7 +18,9 @@ def recompose_knowledge(settings: CRAGSettings | None = None) -> Node[Any]:
 
     Correct has internal knowledge, Incorrect external, Ambiguous both, the internal first. If that
     leaves nothing, the best retrieved document is used after all, and a note says so. Each piece
-    keeps the evaluator's judgement, which decides whether it may be cited.
+    keeps the evaluator's judgement, which decides whether it may be cited: it is irrelevant if the
+    best score of its document and its kept strips is below the lower threshold, and not judged if
+    nothing scored it.
     """
 
     def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
@@ -28,45 +28,43 @@ def recompose_knowledge(settings: CRAGSettings | None = None) -> Node[Any]:
         if not state["branches"] or is_ended(state):
             return {}
         notes = []
-        internal = recompose(state["strips"], state["passages"])
-        external = recompose(state["web_strips"], state["web_results"])
         if state["web_failure"]:
             notes.append(f"web search ({state['web_source']}): {state['web_failure']}")
-        knowledge, judged = [*internal, *external], _judged(state)
+        internal = recompose(state["strips"], state["passages"])
+        external = recompose(state["web_strips"], state["web_results"])
+        run.emit({"event": "knowledge", "internal": len(internal), "external": len(external)})
+        knowledge = [*internal, *external]
+        lower = state["thresholds"].get("lower", IRRELEVANT)
+        judged: list[Judged | None] = [
+            None if score is None else "relevant" if score >= lower else "irrelevant"
+            for score in (*internal_scores(state), *external_scores(state))
+        ]
         if not knowledge and state["grades"]:
             best = max(state["grades"], key=lambda grade: grade["score"])
             knowledge, judged = [state["passages"][best["document"]]], ["irrelevant"]
             notes.append("no knowledge was left: written from the best document retrieved")
         elif not knowledge:
             notes.append("no knowledge was found: written without")
-        run.emit(
-            KnowledgeRecomposed(event="knowledge", internal=len(internal), external=len(external))
-        )
-        chosen = run.settings
-        if isinstance(chosen, SelfCRAGSettings) and chosen.contexts == "all":
+        elif isinstance(run.settings, SelfCRAGSettings) and run.settings.contexts == "all":
             n = len(internal)
-            parts = [
-                ("internal", internal, judged[:n]),
-                ("external", external, judged[n:]),
-                ("combined", [*internal, *external], judged),
-            ]
-            if parts := [part for part in parts if part[1]]:
-                knowledge = [_merged(kind, found) for kind, found, _ in parts]
-                judged = [_best(each) for _, _, each in parts]
+            parts = {"internal": slice(0, n), "external": slice(n, None), "combined": slice(None)}
+            found = {kind: part for kind, part in parts.items() if knowledge[part]}
+            judged = [_best(judged[part]) for part in found.values()]
+            knowledge = [_merged(kind, knowledge[part]) for kind, part in found.items()]
         return {"knowledge": knowledge, "judged": judged, "notes": notes}
 
     return Node("recompose_knowledge", step, CRAGSettings.of(settings))
 
 
-def _judged(state: Mapping[str, Any]) -> list[Judged | None]:
-    """Return the judgement of each document with kept strips, internal ones first.
-
-    A piece is irrelevant if the best score of its document and its kept strips is below the lower
-    threshold; None if nothing scored it.
-    """
-    lower = state["thresholds"].get("lower", IRRELEVANT)
-    scores = [*internal_scores(state), *external_scores(state)]
-    return [None if s is None else "relevant" if s >= lower else "irrelevant" for s in scores]
+def recompose(strips: Sequence[Strip], documents: Sequence[Document]) -> list[Document]:
+    """Return knowledge: for each document with kept strips, these in the order of its text."""
+    knowledge = []
+    for index, document in enumerate(documents):
+        texts = [s["text"] for s in strips if s["document"] == index and s["kept"]]
+        if texts:
+            metadata = dict(document.metadata)
+            knowledge.append(Document(" ".join(texts), metadata=metadata, id=document.id))
+    return knowledge
 
 
 def internal_scores(state: Mapping[str, Any]) -> list[float | None]:

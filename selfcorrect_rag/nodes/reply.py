@@ -15,29 +15,6 @@ from selfcorrect_rag.nodes.node import Run, Update
 from selfcorrect_rag.prompts.marks import marks_in
 from selfcorrect_rag.state import Citation, Usage
 
-
-def written(state: Mapping[str, Any], run: Run[Any], text: str) -> Update:
-    """Return the update with a model's text and the message that streamed it, if any."""
-    streamed = None
-    if run.message is not None and run.message.id:  # else nothing streamed it
-        name = run.message.response_metadata.get("model_name")
-        turn = state["route"][0]["turn"] if state["route"] else ""
-        streamed = {"turn": turn, "id": run.message.id, "model_name": name}
-    return {"written": text, "streamed": streamed}
-
-
-def continue_message(state: Mapping[str, Any], run: Run[Any]) -> None:
-    """Let the run's reply continue the message that streamed the text in this turn.
-
-    A text from the cache was streamed in another turn, as another message.
-    """
-    streamed, route = state.get("streamed"), state["route"]
-    if streamed and streamed["turn"] == (route[0]["turn"] if route else ""):
-        name = streamed["model_name"]
-        metadata = {"model_name": name} if name else {}
-        run.message = AIMessage("", id=streamed["id"], response_metadata=metadata)
-
-
 NO_ANSWER = "No answer: the model wrote nothing."
 """The text in place of an empty answer."""
 SILENT = "the model wrote nothing: the answer says so"
@@ -49,6 +26,31 @@ STANDARD = {"output_version": "v1"}
 provider."""
 
 
+def written(state: Mapping[str, Any], run: Run[Any], text: str) -> Update:
+    """Return the update with a model's text and the message that streamed it, if any."""
+    streamed = None
+    if run.message is not None and run.message.id:  # else nothing streamed it
+        name = run.message.response_metadata.get("model_name")
+        streamed = {"turn": _turn(state), "id": run.message.id, "model_name": name}
+    return {"written": text, "streamed": streamed}
+
+
+def continue_message(state: Mapping[str, Any], run: Run[Any]) -> None:
+    """Let the run's reply continue the message that streamed the text in this turn.
+
+    A text from the cache was streamed in another turn, as another message.
+    """
+    streamed = state.get("streamed")
+    if streamed and streamed["turn"] == _turn(state):
+        name = streamed["model_name"]
+        metadata = {"model_name": name} if name else {}
+        run.message = AIMessage("", id=streamed["id"], response_metadata=metadata)
+
+
+def _turn(state: Mapping[str, Any]) -> str:
+    return state["route"][0]["turn"] if state["route"] else ""
+
+
 def say(state: Mapping[str, Any], run: Run[Any], text: str, said: int = 0) -> None:
     """Stream the reply as far as it is known, of which earlier steps have streamed ``said``
     characters; not if the graph runs in a tool."""
@@ -56,26 +58,34 @@ def say(state: Mapping[str, Any], run: Run[Any], text: str, said: int = 0) -> No
         _push(run, AIMessageChunk(content=[_part(text[said:])], id=_reply_id(state)))
 
 
-def reply(
+def answered(
     state: Mapping[str, Any],
     run: Run[Any],
-    text: str,
-    citations: Sequence[Citation] = (),
+    answer: str,
+    cited: str,
+    citations: Sequence[Citation],
     llm: object = None,
+    *,
+    text: str = "",
     said: int = 0,
 ) -> Update:
-    """Return the update with the whole reply, empty if ``question`` asked; stream its rest.
+    """Return the update with the answer, and the whole reply if a message asked; stream its rest.
 
     Args:
         state: the node's.
         run: the node's; a chat model that streamed the answer has left its message there.
-        text: the whole reply.
+        answer: without marks.
+        cited: with marks.
         citations: what it cites.
         llm: the model that wrote it, which the message names.
+        text: the whole reply, if it is more than ``cited``.
         said: characters that were streamed already.
     """
+    run.emit({"event": "answered", "answer": answer, "citations": len(citations)})
+    text = text or cited
     streamed = run.message or AIMessage("", id=_reply_id(state))
-    name = streamed.response_metadata.get("model_name") or model_name(llm)
+    known = streamed.response_metadata
+    name = known.get("model_name") or model_name(llm)
     message = AIMessage(
         cited_content(text, citations),
         id=streamed.id,
@@ -83,19 +93,22 @@ def reply(
         response_metadata={**({"model_name": name} if name else {}), **STANDARD},
     )
     if run.message is None or citations:
-        rest = "" if run.message is not None else text[said:]
-        known, usage = streamed.response_metadata, message.usage_metadata
-        block: Any = message.content[0]
+        rest = _part("" if run.message is not None else text[said:])
+        usage, metadata = message.usage_metadata, message.response_metadata
         chunk = AIMessageChunk(
-            content=[{**block, **_part(rest)}],
+            content=[{**message.content[0], **rest}],  # type: ignore[dict-item]
             id=message.id,
             usage_metadata=subtract_usage(usage, streamed.usage_metadata) if usage else None,
-            response_metadata={
-                k: v for k, v in message.response_metadata.items() if k not in known
-            },
+            response_metadata={k: v for k, v in metadata.items() if k not in known},
         )
         _push(run, chunk)
-    return {} if state.get("human_message_id") is None else {"messages": [message]}
+    update: Update = {
+        "question": state["question"],
+        "answer": answer,
+        "cited_answer": cited,
+        "citations": citations,
+    }
+    return update if state.get("human_message_id") is None else {**update, "messages": [message]}
 
 
 def _push(run: Run[Any], chunk: AIMessageChunk) -> None:
@@ -114,13 +127,13 @@ def _reply_id(state: Mapping[str, Any]) -> str:
 
 def _usage(route: Sequence[Usage]) -> UsageMetadata | None:
     """The tokens of the run so far; None if no model reports any."""
-    told = [
-        (step["prompt_tokens"], step["generated_tokens"]) for step in route if step["model_calls"]
-    ]
-    known = [(read, written) for read, written in told if None not in (read, written)]
-    if not known:
+    read = written = calls = 0
+    for step in route:
+        prompt, generated = step["prompt_tokens"], step["generated_tokens"]
+        if step["model_calls"] and prompt is not None and generated is not None:
+            read, written, calls = read + prompt, written + generated, calls + 1
+    if not calls:
         return None
-    read, written = (sum(tokens or 0 for tokens in column) for column in zip(*known, strict=True))
     return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
@@ -149,10 +162,9 @@ def cited_message(message: AIMessage, citations: Sequence[Citation]) -> AIMessag
     if not cited or any(block["type"] != "text" for block in message.content_blocks):
         return message
     metadata = {k: v for k, v in message.response_metadata.items() if k != "model_provider"}
+    metadata |= STANDARD
     content = cited_content(text, cited)
-    return message.model_copy(
-        update={"content": content, "response_metadata": {**metadata, **STANDARD}}
-    )
+    return message.model_copy(update={"content": content, "response_metadata": metadata})
 
 
 def _annotations(text: str, citations: Sequence[Citation]) -> Iterator[blocks.Citation]:

@@ -1,22 +1,19 @@
 """rewrite_follow_up: rewrite a question that refers to the conversation as a standalone one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_messages
+from langchain_core.messages import AIMessage, HumanMessage, convert_to_messages
 
 from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.events import FollowUpRewritten
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
 from selfcorrect_rag.prompts.chat import follow_up_prompt
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings
 
-RECENT = 10
-"""Latest messages of the conversation that the model reads."""
-MAX_MESSAGE = 4_000
-"""Characters of each that it reads."""
+RECENT, MAX_MESSAGE = 10, 4_000
+"""The model reads the last messages of the conversation, and so many characters of each."""
 MAX_QUESTION = 1_000
 """Characters of a question; a model that writes more has answered, not rewritten."""
 
@@ -43,9 +40,7 @@ def rewrite_follow_up(follow_up: Model, settings: Settings | None = None) -> Nod
             note = "the model's rewrite of the follow-up question was empty or too long"
             return {"notes": [f"{note}; answered the original question"]}
         run.emit(
-            FollowUpRewritten(
-                event="follow_up_rewritten", original_question=original, question=question
-            )
+            {"event": "follow_up_rewritten", "original_question": original, "question": question}
         )
         return {"standalone_question": question, "question": question}
 
@@ -59,7 +54,7 @@ def _failed(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
 
 def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(Speaker, text) of each message before this turn, without tool and empty messages."""
-    messages: Sequence[BaseMessage] = convert_to_messages(state.get("messages") or [])
+    messages = convert_to_messages(state.get("messages") or [])
     if "human_message_id" not in state and messages and isinstance(messages[-1], HumanMessage):
         messages = messages[:-1]  # in other graphs: ours record which message asks
     ids = [message.id or "" for message in messages]

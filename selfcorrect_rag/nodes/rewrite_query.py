@@ -9,7 +9,6 @@ from typing import Any
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
-from selfcorrect_rag.events import QueryRewritten
 from selfcorrect_rag.models.from_name import as_language_model
 from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
@@ -18,27 +17,17 @@ from selfcorrect_rag.prompts.crag import rewrite_prompt
 from selfcorrect_rag.search.retriever import takes_one
 from selfcorrect_rag.settings import CRAGSettings
 
-
-async def call_function(
-    run: Run[Any], function: Callable[..., Any], kind: type[Fault], name: str, *args: Any
-) -> Any:
-    """Call a sync or async function; in async runs, a sync one in a thread.
-
-    Raises:
-        Fault: of ``kind``: it raised, or is async in a sync run.
-    """
-    with wrap_errors(kind, name):
-        given: Any = await run.call(function, partial(in_thread, function), *args)
-        if isawaitable(given) and run.is_async:
-            return await run.call(function, lambda: given)
-    if isawaitable(given):
-        getattr(given, "close", lambda: None)()  # avoids the "never awaited" warning
-        raise kind(f"{name} is async", "run the graph with ainvoke or astream")
-    return given
-
-
 LONGEST = 200
 """Longest accepted query, in characters."""
+MOST_KEYWORDS = 3
+"""The number that the paper's prompt asks for."""
+_STOP_WORDS = """a about all also am an and any are as at be been being both but by can could did do
+does doing done during each else for from give had has have having he her hers him his how i if in
+into is it its know let list made make many may me might more most much must my name no not of off
+on one or other our out over please said say she should show so some such tell than that the their
+them then there these they this those through to too under up upon us used very was we were what
+when where which while who whom whose why will with would you your"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
 Rewriter = Runnable[Any, Any] | str | Callable[[str], Any]
 """A model or its name, or a sync or async function from the question to a query."""
 
@@ -54,10 +43,11 @@ def rewrite_query(
     Raises:
         BadArgument: ``rewriter`` is neither a model nor a function of one argument.
     """
-    is_function = not isinstance(rewriter, str | Runnable) and takes_one(rewriter)
-    function: Any = rewriter if is_function else None
+    function: Any = None
+    if not isinstance(rewriter, str | Runnable) and takes_one(rewriter):
+        function = rewriter
     llm = None
-    if rewriter is not None and not is_function:
+    if rewriter is not None and function is None:
         llm = as_language_model(rewriter, "rewriter")
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
@@ -65,47 +55,32 @@ def rewrite_query(
         if not chosen.rewrite:
             return _update(run, question)
         if function is not None:
-            query = await call_function(run, function, ModelFailed, "the rewriter", question)
-            return _checked(run, question, query if isinstance(query, str) else "", "rewriter")
-        if llm is None:
+            text = await call_function(run, function, ModelFailed, "the rewriter", question)
+        elif llm is None:
             return _update(run, keywords(question))
-        if limit := limit_met(state, chosen, 1 + FOR_THE_ANSWER):
+        elif limit := limit_met(state, chosen, 1 + FOR_THE_ANSWER):
             marks = stopped(run, limit, "the query was made by rule")
             return {**_update(run, keywords(question)), **marks}
-        return _checked(run, question, await ask(run, llm, rewrite_prompt(question)), "model")
+        else:
+            text = await ask(run, llm, rewrite_prompt(question))
+        lines = text.strip().splitlines() if isinstance(text, str) else []
+        query = lines[0].strip().removeprefix("query:").strip(" \"'") if lines else ""
+        if query and len(query) <= LONGEST:
+            return _update(run, query)
+        note = "the rewriter gave no usable query: it was made by rule"
+        return {**_update(run, keywords(question)), "notes": [note]}
 
     return Node("rewrite_query", step, CRAGSettings.of(settings), on_fault=_failed)
 
 
-def _checked(run: Run[CRAGSettings], question: str, text: str, who: str) -> Update:
-    """Use the first line of the output as the query, if it can be one."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    query = lines[0].removeprefix("query:").strip(" \"'") if lines else ""
-    if query and len(query) <= LONGEST:
-        return _update(run, query)
-    note = f"the {who} gave no usable query: it was made by rule"
-    return {**_update(run, keywords(question)), "notes": [note]}
-
-
 def _update(run: Run[CRAGSettings], query: str) -> Update:
-    run.emit(QueryRewritten(event="query_rewritten", query=query))
+    run.emit({"event": "query_rewritten", "query": query})
     return {"web_query": query}
 
 
 def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
     note = f"rewriting failed: {fault.reason}: the query was made by rule"
     return {**_update(run, keywords(state["question"])), "notes": [note]}
-
-
-_STOP_WORDS = """a about all also am an and any are as at be been being both but by can could did do
-does doing done during each else for from give had has have having he her hers him his how i if in
-into is it its know let list made make many may me might more most much must my name no not of off
-on one or other our out over please said say she should show so some such tell than that the their
-them then there these they this those through to too under up upon us used very was we were what
-when where which while who whom whose why will with would you your"""
-STOP_WORDS = frozenset(_STOP_WORDS.split())
-MOST_KEYWORDS = 3
-"""The number that the paper's prompt asks for."""
 
 
 def keywords(question: str) -> str:
@@ -118,8 +93,8 @@ def keywords(question: str) -> str:
     runs: list[list[str]] = [[]]
     spans = re.findall(r"[\"“]([^\"“”]+)[\"”]|([^\s\"“”]+)", question)
     words = [(quoted or word.strip(",.;:!?()[]"), bool(quoted)) for quoted, word in spans]
-    for i, (word, quoted) in enumerate(words):
-        word = re.sub(r"['’]s$", "", word)
+    for i, (whole, quoted) in enumerate(words):
+        word = re.sub(r"['’]s$", "", whole)
         inside = bool(runs[-1]) and _is_name(runs[-1][-1]) and _name_follows(words, i)
         if quoted:
             runs += [[word], []]
@@ -127,9 +102,9 @@ def keywords(question: str) -> str:
             if runs[-1] and not inside and _is_name(runs[-1][-1]) != _is_name(word):
                 runs.append([])
             runs[-1].append(word)
-        elif runs[-1]:
+        else:
             runs.append([])
-        if words[i][0] != word:  # a possessive ends its name
+        if whole != word:  # a possessive ends its name
             runs.append([])
     found = [" ".join(run) for run in runs if run]
     named = sorted(found, key=lambda k: (not any(w[:1].isupper() for w in k.split()), -len(k)))
@@ -137,17 +112,33 @@ def keywords(question: str) -> str:
     return ", ".join(keyword for keyword in found if keyword in chosen) or question.strip()
 
 
+_INSIDE_NAMES = frozenset({"of", "the", "de", "la", "and", "in", "for", "on"})
+
+
 def _is_name(word: str) -> bool:
     return word[:1].isupper() or word in _INSIDE_NAMES
 
 
-_NAME_GAP = 5
-"""A name continues after at most this many small words."""
-_INSIDE_NAMES = frozenset({"of", "the", "de", "la", "and", "in", "for", "on"})
-
-
 def _name_follows(words: list[tuple[str, bool]], i: int) -> bool:
     """Return whether a small word is inside a name: "of" in "University of the Arts"."""
-    rest = [word for word, _ in words[i : i + _NAME_GAP]]
+    rest = [word for word, _ in words[i : i + 5]]  # a name continues after a few small words
     after = next((word for word in rest if word.lower() not in _INSIDE_NAMES), "")
     return rest[0].lower() in _INSIDE_NAMES and after[:1].isupper()
+
+
+async def call_function(
+    run: Run[Any], function: Callable[..., Any], kind: type[Fault], name: str, *args: Any
+) -> Any:
+    """Call a user's sync or async function; in async runs, a sync one in a thread.
+
+    Raises:
+        Fault: of ``kind``: it raised, or is async in a sync run.
+    """
+    with wrap_errors(kind, name):
+        given: Any = await run.call(function, partial(in_thread, function), *args)
+        if isawaitable(given) and run.is_async:
+            return await run.call(function, lambda: given)
+    if isawaitable(given):
+        getattr(given, "close", lambda: None)()  # avoids the "never awaited" warning
+        raise kind(f"{name} is async", "run the graph with ainvoke or astream")
+    return given

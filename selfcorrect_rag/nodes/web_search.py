@@ -14,14 +14,18 @@ from selfcorrect_rag.errors import (
     one_line,
     wrap_errors,
 )
-from selfcorrect_rag.events import WebSearched, WebSearchFailure
 from selfcorrect_rag.intake import aas_documents, admit, as_documents, source_of, title_of
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
 from selfcorrect_rag.settings import CRAGSettings
 
-REFUSED = "the search was not approved"
-
+LONGEST = 400
+"""Maximum characters of a query, as search engines take."""
+CHOICES = {
+    "true": "search for this query",
+    "false": "do not search",
+    "query": 'search for another: {"query": "..."}',
+}
 REPLY_SCHEMA: dict[str, Any] = {
     "title": "Web search",
     "type": "object",
@@ -32,46 +36,6 @@ REPLY_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 """JSON schema of a reply, from which Studio and other clients make a form."""
-
-
-def approval_request(query: str, source: str) -> dict[str, Any]:
-    """Return the pause's payload: the question, the query, who would get it, and the choices."""
-    return {
-        "ask": "search the web?",
-        "query": query,
-        "source": source,
-        "choices": {
-            "true": "search for this query",
-            "false": "do not search",
-            "query": 'search for another: {"query": "..."}',
-        },
-    }
-
-
-def approved(reply: object, query: str) -> str | None:
-    """Return the query that a reply approves; None for a refusal.
-
-    Args:
-        reply: the value that the run was resumed with. True and ``{"approve": true}`` consent to
-            ``query``; ``{"query": "..."}``, alone or with ``"approve": true``, is another query.
-            Everything else is a refusal: a text, a number, an empty query without ``approve``, an
-            unknown key.
-        query: the query that was to be approved.
-    """
-    if reply is True:
-        return query
-    if not isinstance(reply, Mapping) or not reply.keys() <= {"approve", "query"}:
-        return None
-    edited = reply.get("query") or ""
-    if not isinstance(edited, str) or reply.get("approve", True) is not True:
-        return None
-    if edited.strip():
-        return edited.strip()
-    return query if "approve" in reply else None
-
-
-LONGEST = 400
-"""Maximum characters of a query, as search engines take."""
 WORDS = {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}
 """Texts that are an answer; any other text is another query."""
 
@@ -80,9 +44,8 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
     """Search with the rewritten query (section 4.5). After a failed search the run goes on.
 
     With ``approve_search`` the run pauses before anything leaves the machine, until it is resumed
-    with True, False, or another query (a text or ``{"query": ...}``); see
-    :func:`~selfcorrect_rag.nodes.web_search.approved`. A search that returns something other than
-    documents fails the run.
+    with True, False, or another query (:func:`approved`). A search that returns something other
+    than documents fails the run.
 
     Raises:
         BadArgument: ``web_search`` is not a web search.
@@ -92,35 +55,54 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
         chosen = run.settings
-        given = one_line(state["web_query"] or state["question"])[:LONGEST].strip()
-        query: str | None = given
+        query = one_line(state["web_query"] or state["question"])[:LONGEST].strip()
         check_approval(run)
         if chosen.approve_search:
-            reply = interrupt(approval_request(given, web.name), response_schema=REPLY_SCHEMA)
-            if isinstance(reply, str):
-                reply = WORDS.get(reply.strip().casefold(), {"query": reply})
-            query = approved(reply, given)
-        if query is None:
-            return _failed(run, web, REFUSED, state["web_query"])
-        query = one_line(query)[:LONGEST].strip()
-        most, longest = chosen.web_results, chosen.document_characters
+            asked = {"ask": "search the web?", "query": query, "source": web.name}
+            reply = interrupt({**asked, "choices": CHOICES}, response_schema=REPLY_SCHEMA)
+            consent = approved(reply, query)
+            if consent is None:
+                return _failed(run, web, "the search was not approved", state["web_query"])
+            query = one_line(consent)[:LONGEST].strip()
+        most = chosen.web_results
         try:
             with wrap_errors(WebSearchFailed, "the search"):
-                found = await run.call(_search, _asearch, web, query, most)
+                found = (await run.call(_search, _asearch, web, query, most))[:most]
         except Fault as fault:
             return _failed(run, web, fault.reason, query)
-        size = sum(len(page.page_content) for page in found[:most])
-        pages, notes = await run.compute(admit, found[:most], longest, "web pages", characters=size)
+        size = sum(len(page.page_content) for page in found)
+        pages, notes = await run.compute(
+            admit, found, chosen.document_characters, "web pages", characters=size
+        )
         if not pages:
             return _failed(run, web, "the search found nothing", query)
         titles = [title_of(page) or source_of(page) for page in pages]
-        found_pages = WebSearched(
-            event="web_searched", query=query, source=web.name, results=titles
-        )
-        run.emit(found_pages)
+        run.emit({"event": "web_searched", "query": query, "source": web.name, "results": titles})
         return {"web_query": query, "web_source": web.name, "web_results": pages, "notes": notes}
 
     return Node("web_search", step, CRAGSettings.of(settings))
+
+
+def approved(reply: object, query: str) -> str | None:
+    """Return the query that a reply approves; None for a refusal.
+
+    Args:
+        reply: the value that the run was resumed with. True, "yes" and ``{"approve": true}``
+            consent to ``query``; ``{"query": "..."}``, alone or with ``"approve": true``, and any
+            other text is another query. Everything else is a refusal: "no", a number, an empty
+            query without ``approve``, an unknown key.
+        query: the query that was to be approved.
+    """
+    if isinstance(reply, str):
+        reply = WORDS.get(reply.strip().casefold(), {"query": reply})
+    if reply is True:
+        return query
+    if not isinstance(reply, Mapping) or not reply.keys() <= {"approve", "query"}:
+        return None
+    edited = reply.get("query") or ""
+    if not isinstance(edited, str) or reply.get("approve", True) is not True:
+        return None
+    return edited.strip() or (query if "approve" in reply else None)
 
 
 def check_approval(run: Run[CRAGSettings]) -> None:
@@ -154,8 +136,5 @@ async def _asearch(web: WebSearch, query: str, k: int) -> list[Document]:
 
 
 def _failed(run: Run[CRAGSettings], web: WebSearch, reason: str, query: str) -> Update:
-    failure = WebSearchFailure(
-        event="web_search_failed", query=query, source=web.name, reason=reason
-    )
-    run.emit(failure)
+    run.emit({"event": "web_search_failed", "query": query, "source": web.name, "reason": reason})
     return {"web_query": query, "web_source": web.name, "web_failure": reason}

@@ -5,18 +5,15 @@ from typing import Any
 
 from langgraph.types import Overwrite
 
-from selfcorrect_rag.events import Answered
 from selfcorrect_rag.nodes.citations import cited_passages, cited_text
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, reply
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Source
 
 
 def write_answer(
-    settings: SelfRAGSettings | None = None,
-    source: Source = "passages",
-    llm: object = None,
+    settings: SelfRAGSettings | None = None, source: Source = "passages", llm: object = None
 ) -> Node[SelfRAGSettings]:
     """Compose answer, citations and, if the run began with messages, the reply.
 
@@ -28,13 +25,12 @@ def write_answer(
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         best: Beam = state["beams"][0]
-        chosen, segments = run.settings, best["segments"]
-        if state["options"]:
-            # For a closed set the answer is the option itself.
+        segments = best["segments"]
+        if state["options"]:  # for a closed set the answer is the option itself
             segments = [{**segments[0], "text": next(iter(state["options"]))}]
-        characters = sum(len(passage.page_content) for passage in state[source])
+        size = sum(len(passage.page_content) for passage in state[source])
         citations = await run.compute(
-            cited_passages, best["segments"], state, source, characters=characters
+            cited_passages, best["segments"], state, source, characters=size
         )
         answer = " ".join(segment["text"] for segment in segments)
         cited = cited_text(segments, citations)
@@ -43,24 +39,18 @@ def write_answer(
             answer = cited = NO_ANSWER
             notes.insert(0, SILENT)
         if best["segments"][-1]["finish_reason"] == "length":
-            limit = chosen.segment_tokens
+            limit = run.settings.segment_tokens
             notes.append(f"the last segment was cut at its limit of {limit} tokens")
         path = [(s["depth"], s["beam"], s["passage"]) for s in segments]
-        run.emit(Answered(event="answered", answer=answer, citations=len(citations)))
+        candidates = [
+            {**c, "chosen": (c["depth"], c["beam"], c["passage"]) in path}
+            for c in state["candidates"]
+        ]
         return {
-            "question": state["question"],
-            "answer": answer,
-            "cited_answer": cited,
-            "citations": citations,
             "score": best["score"],
-            "candidates": Overwrite(
-                [
-                    {**c, "chosen": (c["depth"], c["beam"], c["passage"]) in path}
-                    for c in state["candidates"]
-                ]
-            ),
+            "candidates": Overwrite(candidates),
             "notes": notes,
-            **reply(state, run, cited, citations, llm, said=state["said"]),
+            **answered(state, run, answer, cited, citations, llm, said=state["said"]),
         }
 
     return Node("write_answer", step, SelfRAGSettings.of(settings))

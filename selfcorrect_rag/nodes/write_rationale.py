@@ -1,4 +1,4 @@
-"""write_rationale: one model call, with as many of the documents as fit its context."""
+"""write_rationale and read_rationale: InstructRAG's model call, and the answer in its output."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -7,7 +7,6 @@ from typing import Any, Literal, NamedTuple
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable
 
-from selfcorrect_rag.events import Answered, Dropped, RationaleWritten
 from selfcorrect_rag.models.chat_model import (
     LLMChat,
     exceeds,
@@ -20,7 +19,7 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, continue_message, reply, written
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered, continue_message, written
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, read_answer, read_numbers
 from selfcorrect_rag.prompts.marks import is_refusal
 from selfcorrect_rag.prompts.parts import Part, Prompt
@@ -29,6 +28,8 @@ from selfcorrect_rag.state import Demonstration, known_tokens
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
 """Names, for a note, of the limit that a prompt exceeds."""
+BASELINES = ("no_retrieval", "ralm", "few_shot")
+"""Modes whose prompt asks for an answer without a rationale."""
 Kind = Literal["documents", "demonstrations"]
 
 
@@ -44,9 +45,9 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
     async def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         size = sum(len(passage.page_content) for passage in state["passages"])
         fitted = await run.compute(_fit, model, state, run.settings, characters=size)
-        for what, number in fitted.dropped:
+        for what, number in fitted.dropped.items():
             limit = fitted.limit or 0
-            run.emit(Dropped(event="dropped", what=what, number=number, limit=limit))
+            run.emit({"event": "dropped", "what": what, "number": number, "limit": limit})
         speaker: Any = model
         given: Any = [HumanMessage("".join(part.text for part in fitted.prompt.parts))]
         if is_llm(model):
@@ -55,13 +56,9 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         if isinstance(model_behind(model), ReflectionLLM):
             options["max_tokens"] = run.settings.rationale_tokens
         text = (await ask(run, speaker, given, stream=True, **options)).strip()
+        shown = len(fitted.numbering)
         run.emit(
-            RationaleWritten(
-                event="rationale_written",
-                text=text,
-                mode=fitted.mode,
-                documents=len(fitted.numbering),
-            )
+            {"event": "rationale_written", "text": text, "mode": fitted.mode, "documents": shown}
         )
         return {
             **written(state, run, text),
@@ -82,7 +79,7 @@ class _Fitted(NamedTuple):
     mode: Mode
     numbering: list[int]
     demonstrations: list[Demonstration]
-    dropped: list[tuple[Kind, int]]
+    dropped: dict[Kind, int]
     limit: int | None
     stopped: bool
     notes: list[str]
@@ -92,59 +89,51 @@ def _fit(
     llm: Runnable[Any, Any], state: Mapping[str, Any], settings: InstructRAGSettings
 ) -> _Fitted:
     """Return the prompt with as many of the documents and demonstrations as fit."""
-    mode, notes = state["mode"], []
-    if not state["passages"] and mode != "no_retrieval":
+    mode, passages, notes = state["mode"], state["passages"], []
+    if not passages and mode != "no_retrieval":
         notes.append("no document was found: the model was asked without documents")
         mode = "ft" if mode == "ft" else "no_retrieval"  # ft gets the prompt of its training
-    every = 0 if mode == "no_retrieval" else len(state["passages"])
+    every = 0 if mode == "no_retrieval" else len(passages)
     examples: list[Demonstration] = list(state["demonstrations"])
     limit, whose = _limit(llm, state, settings)
 
-    def order(documents: int) -> list[int]:
-        shown = list(range(documents))
-        return shown[::-1] if settings.order == "best_last" else shown
-
-    def prompt(documents: int, demonstrations: int) -> Prompt:
-        found = [state["passages"][i] for i in order(documents)]
+    def build(documents: int, demonstrations: int) -> tuple[Prompt, list[int], list[Demonstration]]:
+        order = list(range(documents))
+        if settings.order == "best_last":
+            order.reverse()
         shown = examples[len(examples) - demonstrations :]
+        found = [passages[i] for i in order]
         made = inference_prompt(mode, state["question"], found, shown, settings.instruction)
         if is_llm(llm):  # nothing else marks the end of the question
-            return Prompt(parts=(*made.parts, Part("\n", "trusted")))
-        return made
+            made = Prompt(parts=(*made.parts, Part("\n", "trusted")))
+        return made, order, shown
 
-    def is_too_long(documents: int, demonstrations: int) -> bool:
-        return limit is not None and exceeds(
-            llm, prompt(documents, demonstrations).to_string(), limit
-        )
+    def fits(counts: tuple[int, int]) -> bool:
+        return limit is None or not exceeds(llm, build(*counts)[0].to_string(), limit)
 
-    documents, demonstrations = every, len(examples)
-    dropped: list[tuple[Kind, int]] = []
-    stopped = is_too_long(documents, demonstrations)
+    # Fewer and fewer documents, then with the best one fewer and fewer demonstrations. By binary
+    # search, since each check builds and tokenizes the whole prompt.
+    choices = [(n, len(examples)) for n in range(every, 1, -1)]
+    choices += [(min(every, 1), n) for n in range(len(examples), -1, -1)]
+    stopped = not fits(choices[0])
+    chosen = choices[0]
     if stopped:
-        # Binary search, since each check builds and tokenizes the whole prompt.
-        documents = bisect_left(range(1, every), True, key=lambda n: is_too_long(n, len(examples)))
-        if not documents:
-            documents = min(every, 1)
-            fitting = bisect_left(
-                range(demonstrations), True, key=lambda n: is_too_long(documents, n)
-            )
-            demonstrations = max(fitting - 1, 0)
-        if is_too_long(documents, demonstrations):
+        first = bisect_left(choices, True, lo=1, key=fits)
+        chosen = choices[min(first, len(choices) - 1)]
+        if first == len(choices):
             notes.append(f"the prompt is longer than the {limit} tokens {whose}")
-        counts: list[tuple[Kind, int, int]] = [
-            ("documents", every, documents),
-            ("demonstrations", len(examples), demonstrations),
-        ]
-        for what, before, now in counts:
-            if now < before:
-                dropped.append((what, before - now))
-                notes.append(
-                    f"{before - now} of {before} {what} dropped, the weakest first: the prompt "
-                    f"would be longer than the {limit} tokens {whose}"
-                )
-    shown = examples[len(examples) - demonstrations :]
-    made, numbering = prompt(documents, demonstrations), order(documents)
-    return _Fitted(made, mode, numbering, shown, dropped, limit, stopped and whose == LEFT, notes)
+    counts: dict[Kind, tuple[int, int]] = {
+        "documents": (every, every - chosen[0]),
+        "demonstrations": (len(examples), len(examples) - chosen[1]),
+    }
+    dropped = {what: number for what, (_, number) in counts.items() if number}
+    notes += [
+        f"{number} of {counts[what][0]} {what} dropped, the weakest first: the prompt would be "
+        f"longer than the {limit} tokens {whose}"
+        for what, number in dropped.items()
+    ]
+    prompt, numbering, shown = build(*chosen)
+    return _Fitted(prompt, mode, numbering, shown, dropped, limit, stopped and whose == LEFT, notes)
 
 
 def _limit(
@@ -161,10 +150,6 @@ def _limit(
     return left, LEFT
 
 
-BASELINES = ("no_retrieval", "ralm", "few_shot")
-"""Modes whose prompt asks for an answer without a rationale."""
-
-
 def read_rationale(llm: object = None) -> Node[Any]:
     """Read the answer and the documents that the rationale's last paragraph names by number.
 
@@ -176,33 +161,25 @@ def read_rationale(llm: object = None) -> Node[Any]:
     """
 
     def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
-        written, numbering = state["written"], state["numbering"]
+        text, numbering, passages = state["written"], state["numbering"], state["passages"]
         is_baseline = state["mode"] in BASELINES
-        answer = (written if is_baseline else read_answer(written)) or NO_ANSWER
-        named = read_numbers(written)
-        useful = [n for n in named if 0 < n <= len(numbering)]
+        answer = (text if is_baseline else read_answer(text)) or NO_ANSWER
+        named = read_numbers(text)
+        useful = {n: numbering[n - 1] for n in named if 0 < n <= len(numbering)}
         citations = [
-            citation(
-                n, numbering[n - 1], state["passages"][numbering[n - 1]], [0], [answer],
-                state["question"],
-            )
-            for n in ([] if is_refusal(answer) else useful)
-        ]  # fmt: skip
-        continue_message(state, run)
+            citation(number, i, passages[i], [0], [answer], state["question"])
+            for number, i in ({} if is_refusal(answer) else useful).items()
+        ]
         numbers = [f"[{cited['number']}]" for cited in citations]
-        marks = "".join(f" {mark}" for mark in numbers if mark not in answer)
-        run.emit(Answered(event="answered", answer=answer, citations=len(citations)))
+        cited = answer + "".join(f" {mark}" for mark in numbers if mark not in answer)
+        continue_message(state, run)
         return {
-            "question": state["question"],
-            "answer": answer,
-            "cited_answer": f"{answer}{marks}",
-            "rationale": "" if is_baseline else written,
-            "useful_documents": [numbering[n - 1] for n in useful],
-            "citations": citations,
+            "rationale": "" if is_baseline else text,
+            "useful_documents": list(useful.values()),
             "notes": [
                 f"Document [{n}] is named but was not shown" for n in named if n not in useful
             ],
-            **reply(state, run, written or answer, citations, llm),
+            **answered(state, run, answer, cited, citations, llm, text=text),
         }
 
     return Node("read_rationale", step, InstructRAGSettings())

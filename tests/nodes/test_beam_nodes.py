@@ -8,7 +8,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.nodes.beam_select import beam_select, selected, surviving
-from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique, prompted_notes
+from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -132,10 +132,12 @@ def test_short_form_reads_only_the_isrel_before_the_first_word() -> None:
 
 
 def test_notes_say_that_judgements_were_prompted_for() -> None:
-    soft = segment("One.", RELEVANT)
-    assert prompted_notes([soft]) == []
-    soft["reflections"][0]["prompted"] = "hard"
-    assert len(prompted_notes([soft])) == 2
+    written = segment("One.", RELEVANT)
+    node = generate_and_critique(ScriptedReflectionLLM(write=lambda _: written))
+    state = {"question": "Who?", "passages": PASSAGES[:1]}
+    assert node.invoke(state)["notes"] == []
+    written["reflections"][0]["prompted"] = "hard"
+    assert len(node.invoke(state)["notes"]) == 2
 
 
 # beam_select
