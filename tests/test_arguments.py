@@ -194,8 +194,8 @@ REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
     ("web_search", WordEvaluator(), "web_search must be .* got WordEvaluator"),
     ("web_search", chat(), "web_search must be .* got FakeListChatModel"),
     ("rewriter", 7, "rewriter must be .*, got int"),
-    ("decompose", "lines", "decompose must be a function .*, got str"),
-    ("strip_filter", 0.5, "strip_filter must be a function .*, got float"),
+    ("decompose", "lines", "decompose must be a function, got str"),
+    ("strip_filter", 0.5, "strip_filter must be a function, got float"),
 ]
 
 

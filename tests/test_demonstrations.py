@@ -1,7 +1,5 @@
 """Which demonstrations a question is shown."""
 
-import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -65,38 +63,20 @@ def test_vectors_of_other_lengths_are_refused() -> None:
 
 
 class Counted(Words):
-    """Counts embeddings of demonstrations, which take a while; the first few fail."""
+    """Counts embeddings of demonstrations; the first few fail."""
 
     def __init__(self, failures: int = 0) -> None:
         super().__init__()
         self.embedded, self.failures = 0, failures
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        self._begin()
-        time.sleep(0.05)
-        return super().embed_documents(texts)
-
-    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        self._begin()
-        await asyncio.sleep(0.05)
-        return super().embed_documents(texts)
-
-    def _begin(self) -> None:
         self.embedded += 1
         if self.embedded <= self.failures:
             raise ConnectionError("no embeddings")
+        return super().embed_documents(texts)
 
 
 NEAREST: Any = {"selection": "nearest"}
-ASKED: Any = [{"question": f"Who wrote {name}?"} for name in ("Middlemarch", "Emma", "Walden")]
-
-
-def batched(graph: Any) -> list[Any]:
-    return list(graph.batch(ASKED, context=NEAREST, return_exceptions=True))
-
-
-def abatched(graph: Any) -> list[Any]:
-    return asyncio.run(graph.abatch(ASKED, context=NEAREST, return_exceptions=True))
 
 
 def nearest(embeddings: Words) -> Any:
@@ -105,36 +85,15 @@ def nearest(embeddings: Words) -> Any:
     )
 
 
-@pytest.mark.parametrize("first", [batched, abatched])
-@pytest.mark.parametrize("second", [batched, abatched])
-def test_demonstrations_are_embedded_once(first: Any, second: Any) -> None:
-    embeddings = Counted()
-    graph = nearest(embeddings)
-    results = [first(graph), second(graph)]
-    assert embeddings.embedded == 1
-    assert timeless(results[0]) == timeless(results[1])
-    assert results[0][2]["demonstrations"][-1]["question"] != ASKED[2]["question"]
-
-
-@pytest.mark.parametrize("form", [batched, abatched])
-def test_a_failure_to_embed_is_that_of_its_run_alone(form: Any) -> None:
+async def test_demonstrations_are_embedded_once_and_again_after_a_failure() -> None:
     embeddings = Counted(failures=1)
     graph = nearest(embeddings)
-    assert sorted(isinstance(r, ModelFailed) for r in form(graph)) == [False, False, True]
+    with pytest.raises(ModelFailed, match="no embeddings"):
+        graph.invoke({"question": QUESTION}, context=NEAREST)
+    first = graph.invoke({"question": QUESTION}, context=NEAREST)
+    second = await graph.ainvoke({"question": QUESTION}, context=NEAREST)
     assert embeddings.embedded == 2
-    assert not any(isinstance(r, Exception) for r in form(graph))
-    assert embeddings.embedded == 2
-
-
-async def test_a_run_that_is_cancelled_while_it_embeds_leaves_the_others() -> None:
-    embeddings = Counted()
-    graph = nearest(embeddings)
-    first, second = (asyncio.create_task(graph.ainvoke(q, context=NEAREST)) for q in ASKED[:2])
-    while not embeddings.embedded:
-        await asyncio.sleep(0)
-    first.cancel()
-    assert (await second)["demonstrations"]
-    assert embeddings.embedded == 2
+    assert timeless(first) == timeless(second)
 
 
 @pytest.mark.parametrize("selection", ["fixed", "random", "nearest"])

@@ -13,7 +13,8 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update, choose
 from selfcorrect_rag.nodes.reply import answered
-from selfcorrect_rag.prompts.chat import SUFFICIENT, YES, sufficiency_prompt
+from selfcorrect_rag.prompts.chat import SUFFICIENT, sufficiency_prompt
+from selfcorrect_rag.prompts.crag import YES
 from selfcorrect_rag.prompts.marks import REFUSAL
 from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.reflection import RELEVANT, Group, is_readable, probabilities

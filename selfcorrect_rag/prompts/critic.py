@@ -1,6 +1,7 @@
 """The prompts for reflection tokens (Self-RAG, appendix D, tables 8 to 12), word for word.
 
-They label the critic's training data, and ask a model that has no reflection tokens.
+They label the critic's training data, and ask a model that has no reflection tokens. The judged
+texts are untrusted: each stands in a field of its own, and no text can open another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +14,12 @@ from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.prompts.tables import table
 from selfcorrect_rag.reflection import (
     CONTINUE,
-    FULLY_SUPPORTED,
     IRRELEVANT,
     NO_RETRIEVAL,
-    NO_SUPPORT,
     PAPER_GROUPS,
-    PARTIALLY_SUPPORTED,
     RELEVANT,
     RETRIEVAL,
+    TOKENS,
     UTILITY,
     Group,
     ReflectionGroup,
@@ -29,8 +28,6 @@ from selfcorrect_rag.reflection import (
 
 SEPARATOR = "\n\n##\n"
 """The separator of a prompt's parts."""
-OPTIONAL = frozenset({"input", "preceding_sentences"})
-"""Fields that a prompt may lack; all others are required."""
 HEADINGS: Mapping[str, str] = {
     "instruction": "Instruction",
     "input": "Input",
@@ -59,14 +56,11 @@ class Instance(NamedTuple):
 
 
 class CritiqueAnswer(NamedTuple):
-    """The label and explanation of an answer."""
+    """The label of an answer in the table's spelling, its token, and the explanation if any."""
 
     label: str
-    """The label in the table's spelling."""
     token: str
-    """The reflection token that the label stands for."""
     explanation: str
-    """The explanation; empty if the model gave none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +95,7 @@ class CritiquePrompt:
 
     def lacks(self, instance: Instance) -> list[str]:
         """Return the required fields that ``instance`` lacks."""
-        needed = [field for field in self.fields if field not in OPTIONAL]
+        needed = [field for field in self.fields if field not in ("input", "preceding_sentences")]
         return [field for field in needed if not getattr(instance, field).strip()]
 
     def prompt(self, instance: Instance) -> str:
@@ -131,10 +125,7 @@ def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> s
     """Return a paragraph with a heading for each field of ``instance`` that is not empty.
 
     Lines after a field's first are indented, so that no text can open a field of its own, and all
-    is quoted.
-
-    Args:
-        headings: other headings than those of :data:`HEADINGS`, by field.
+    is quoted. ``headings`` replace those of :data:`HEADINGS`.
     """
     named = {**HEADINGS, **headings}
     given = ((field, getattr(instance, field).strip()) for field in fields)
@@ -146,47 +137,43 @@ def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> s
 
 
 RETRIEVE = CritiquePrompt(
-    group=Group.RETRIEVE,
-    prefix=table("self_rag_8_retrieve"),
-    fields=("instruction", "input"),
-    label_heading="Need retrieval?",
-    tokens_by_label={"[Yes]": RETRIEVAL, "[No]": NO_RETRIEVAL},
+    Group.RETRIEVE,
+    table("self_rag_8_retrieve"),
+    ("instruction", "input"),
+    "Need retrieval?",
+    {"[Yes]": RETRIEVAL, "[No]": NO_RETRIEVAL},
 )
 """Table 8: whether evidence helps, from the instruction alone."""
-
 RETRIEVE_MORE = CritiquePrompt(
-    group=Group.RETRIEVE,
-    prefix=table("self_rag_9_retrieve_more"),
-    fields=("instruction", "input", "preceding_sentences", "evidence", "segment"),
-    label_heading="Rating:",
-    tokens_by_label={token: token for token in (CONTINUE, NO_RETRIEVAL, RETRIEVAL)},
+    Group.RETRIEVE,
+    table("self_rag_9_retrieve_more"),
+    ("instruction", "input", "preceding_sentences", "evidence", "segment"),
+    "Rating:",
+    {token: token for token in (CONTINUE, NO_RETRIEVAL, RETRIEVAL)},
 )
 """Table 9: whether a sentence needs other evidence, this evidence, or none."""
-
 ISREL = CritiquePrompt(
-    group=Group.ISREL,
-    prefix=table("self_rag_10_isrel"),
-    fields=("instruction", "input", "preceding_sentences", "evidence"),
-    label_heading="Rating:",
-    tokens_by_label={token: token for token in (RELEVANT, IRRELEVANT)},
+    Group.ISREL,
+    table("self_rag_10_isrel"),
+    ("instruction", "input", "preceding_sentences", "evidence"),
+    "Rating:",
+    {token: token for token in (RELEVANT, IRRELEVANT)},
 )
 """Table 10: whether evidence is useful for the instruction."""
-
 ISSUP = CritiquePrompt(
-    group=Group.ISSUP,
-    prefix=table("self_rag_11_issup"),
-    fields=("instruction", "input", "preceding_sentences", "segment", "evidence"),
-    label_heading="Score:",
-    tokens_by_label={token: token for token in (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT)},
+    Group.ISSUP,
+    table("self_rag_11_issup"),
+    ("instruction", "input", "preceding_sentences", "segment", "evidence"),
+    "Score:",
+    {token: token for token in TOKENS[Group.ISSUP]},
 )
 """Table 11: how much of a sentence its evidence supports."""
-
 ISUSE = CritiquePrompt(
-    group=Group.ISUSE,
-    prefix=table("self_rag_12_isuse"),
-    fields=("instruction", "input", "output"),
-    label_heading="Perceived utility:",
-    tokens_by_label={str(grade): token for grade, token in enumerate(UTILITY, start=1)},
+    Group.ISUSE,
+    table("self_rag_12_isuse"),
+    ("instruction", "input", "output"),
+    "Perceived utility:",
+    {str(grade): token for grade, token in enumerate(UTILITY, start=1)},
 )
 """Table 12: how useful the whole output looks, from 1 to 5, whether true or not."""
 
@@ -198,7 +185,6 @@ CRITIQUE_PROMPTS: Mapping[str, CritiquePrompt] = {
     "utility": ISUSE,
 }
 """The prompts by their names in the official data."""
-
 _OF_GROUP = {Group.RETRIEVE: RETRIEVE, Group.ISREL: ISREL, Group.ISSUP: ISSUP, Group.ISUSE: ISUSE}
 _FIELDS = {
     "passage": ("instruction", "preceding_sentences", "evidence", "segment"),
@@ -207,6 +193,7 @@ _FIELDS = {
 }
 
 
+@cache
 def group_prompt(group: ReflectionGroup) -> CritiquePrompt | None:
     """Return the prompt for a group's token; None for a registered group without an instruction.
 
@@ -214,11 +201,8 @@ def group_prompt(group: ReflectionGroup) -> CritiquePrompt | None:
     """
     if group.name in PAPER_GROUPS:
         return _OF_GROUP[Group(group.name)]
-    return _registered(group) if group.instruction else None
-
-
-@cache
-def _registered(group: ReflectionGroup) -> CritiquePrompt:
+    if not group.instruction:
+        return None
     labels = {token: token for token in group.tokens}
     fields = _FIELDS[group.judges]
     return CritiquePrompt(group.name, group.instruction, fields, f"{group.name}:", labels)

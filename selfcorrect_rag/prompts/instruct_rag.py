@@ -15,6 +15,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.prompts.tables import entries
 from selfcorrect_rag.settings import Mode
 from selfcorrect_rag.state import Demonstration
 
@@ -24,38 +25,13 @@ INSTRUCTION = (
     "provided information is not helpful to answer the question, you only need to respond based on "
     "your own knowledge, without referring to the documents."
 )
-"""The inference instruction of Table 10."""
-
 EXAMPLES = "Below are some examples of how to answer the question:"
-"""The heading of the demonstrations (Table 10)."""
-
+"""The instruction for inference, and the heading of the demonstrations (Table 10)."""
 QUERY = "Based on your knowledge and the provided information, answer the question: "
 """The text before the question (Tables 9 to 11)."""
-
 QUERY_WITHOUT_DOCUMENTS = "Based on your knowledge, answer the question: "
 """The same where there is no document. Ours: the paper prints no prompt without retrieval."""
-
-_COMPOSITIONAL = (
-    "Note that the question may be compositional and require intermediate analysis to deduce the "
-    "final answer. Make sure your response is grounded and provides clear reasoning details "
-    "followed by a concise conclusion."
-)
-TASK_INSTRUCTIONS = {
-    "asqa": (
-        "Note that the question may be ambiguous and have multiple correct answers. Make sure your "
-        "response includes all correct answers and provides clear reasoning details followed by a "
-        "concise conclusion."
-    ),
-    "popqa": (
-        "Note that the question mainly asks about the object entity that holds a certain "
-        "relationship with the given subject entity. There may be multiple correct answers. Make "
-        "sure your response includes all correct answers and provides clear reasoning details "
-        "followed by a concise conclusion."
-    ),
-    "triviaqa": _COMPOSITIONAL,
-    "nq": _COMPOSITIONAL,
-    "2wikimultihopqa": _COMPOSITIONAL,
-}
+TASK_INSTRUCTIONS = entries("instruct_rag_8")
 """Task-specific instructions of Table 8. The paper gives them to the rationale generator."""
 
 
@@ -66,7 +42,7 @@ def inference_prompt(
     demonstrations: Sequence[Demonstration] = (),
     instruction: str | None = None,
 ) -> Prompt:
-    """The prompt of a mode (Tables 9 to 11; ``ft`` is the prompt of training).
+    """Return the prompt of a mode (Tables 9 to 11; ``ft`` is the prompt of training).
 
     Line breaks are the tables'; a blank line ends each demonstration, since a rationale may have
     several lines.
@@ -89,10 +65,14 @@ def inference_prompt(
             parts += [Part(quoted(text), "untrusted", shorten=3), Part("\n\n", "trusted")]
     if mode != "no_retrieval":
         for number, document in enumerate(documents, start=1):
-            parts.append(Part(f"Document [{number}]", "trusted"))
-            title = _one_line(_title(document))
-            line = Part(_line(document), "untrusted", shorten=1, title=title)
-            parts += [line, Part("\n", "trusted")]
+            title = _title(document)
+            opening = f" (Title: {title}): " if title else ": "
+            text = opening + " ".join(document.page_content.split())
+            parts += [
+                Part(f"Document [{number}]", "trusted"),
+                Part(quoted(text.rstrip()), "untrusted", shorten=1, title=quoted(title)),
+                Part("\n", "trusted"),
+            ]
     query = QUERY_WITHOUT_DOCUMENTS if mode == "no_retrieval" else QUERY
     parts += [Part(query, "trusted"), Part(quoted(question), "untrusted", shorten=4)]
     if instruction and mode != "ft":
@@ -112,44 +92,32 @@ class InferenceRequest(NamedTuple):
 
 
 def inference_request(prompt: Prompt) -> InferenceRequest | None:
-    """Parse a prompt by its parts; None where it is no inference prompt. Demonstrations are left
-    out."""
+    """Parse a prompt by its parts, without demonstrations; None if it is no inference prompt."""
     question: str | None = None
     documents = []
     for before, part in pairwise(prompt.parts):
         if before.kind != "trusted" or part.kind != "untrusted":
             continue
-        if _NUMBER.fullmatch(before.text):
+        if re.fullmatch(r"Document \[\d+\]", before.text):
             opening = f" (Title: {part.title}): " if part.title else ": "
             documents.append((part.title, part.text[len(opening) :]))
         elif before.text in (QUERY, QUERY_WITHOUT_DOCUMENTS):
             question = part.text
     if question is None:
         return None
-    first = prompt.parts[0]
-    instructed = first.kind == "trusted" and first.text.startswith(INSTRUCTION)
+    instructed = prompt.parts[0] == Part(f"{INSTRUCTION}\n", "trusted")
     return InferenceRequest(question, documents, instructed)
 
 
-_NUMBER = re.compile(r"Document \[\d+\]")
-
-
-def _line(document: Document) -> str:
-    """`` (Title: title): contents`` on one line, without the brackets where there is no title."""
-    title = _title(document)
-    text = f" (Title: {title}): {document.page_content}" if title else f": {document.page_content}"
-    return " " * text.startswith(" ") + quoted(" ".join(text.split()))
-
-
-_ANSWER = re.compile(r"(?:final )?answer[*_]{0,3} ?:(.*)", re.IGNORECASE)
-_ITEM = r"\[?\d{1,3}\]?"
-_NUMBERED = re.compile(
-    r"\b(?:documents?|docs?\.?|passages?)\s{1,3}\(?"
-    rf"({_ITEM}(?:\s?(?:,\s?(?:and |or )?|and |or |to |&\s?|[-\u2013]\s?){_ITEM}){{0,31}})(?!\d)"
-    r"|\[(\d{1,3}(?:\s?[-,;\u2013]\s?\d{1,3}){0,31})\]",
+_ANSWER = re.compile(
+    r"^[ \t*_#>]*(?:final )?answer[*_]{0,3} ?:[\s*_]*(\S.*)", re.IGNORECASE | re.MULTILINE
+)
+_NUMBER = r"\[?\d{1,3}\]?"
+_NAMED = re.compile(
+    rf"\b(?:documents?|docs?) ({_NUMBER}(?:(?:, and |, | and | or ){_NUMBER}){{0,31}})(?!\d)"
+    r"|\[(\d{1,3}(?:, ?\d{1,3}){0,31})\]",
     re.IGNORECASE,
 )
-_RANGE = re.compile(r"(\d{1,3})\]?(?:\s?(?:-|\u2013|to\b)\s?\[?(\d{1,3}))?")
 
 
 def read_answer(rationale: str) -> str:
@@ -157,51 +125,32 @@ def read_answer(rationale: str) -> str:
 
     Of several such lines the last counts. Empty for an empty rationale.
     """
-    said = [answer for answer in _announced(rationale.splitlines()) if answer]
+    said = [answer.strip(" \t*_") for answer in _ANSWER.findall(rationale)]
     return (said or sentences(_paragraphs(rationale)[-1]) or [""])[-1]
 
 
 def read_numbers(rationale: str) -> list[int]:
-    """Return the numbers of documents named in the conclusion: "Document 2", "[2]", "docs 1-3".
+    """Return the numbers of documents named in the conclusion: "Document 2", "[2]", "[1, 3]".
 
     The conclusion is the last paragraph, with the one before it if the last one is only the line
     with the answer. Nothing else is read out of the prose. In order of first naming.
     """
     paragraphs = _paragraphs(rationale)
-    is_line = "\n" not in paragraphs[-1] and bool(_announced([paragraphs[-1]]))
+    is_line = "\n" not in paragraphs[-1] and bool(_ANSWER.match(paragraphs[-1]))
     conclusion = "\n".join(paragraphs[-2:] if is_line else paragraphs[-1:])
-    numbers: list[int] = []
-    for named in _NUMBERED.finditer(conclusion):
-        for first, last in _RANGE.findall(named[1] or named[2]):
-            numbers += range(int(first), int(last or first) + 1)
-    return list(dict.fromkeys(numbers))
-
-
-def _announced(lines: Sequence[str]) -> list[str]:
-    """Return the texts behind "Answer:" at the beginning of a line, or on the line after it."""
-    found = ((i, _ANSWER.match(line.lstrip(" \t*_#>"))) for i, line in enumerate(lines))
-    texts = ((match[1].strip(" \t*_"), lines[i + 1 : i + 2]) for i, match in found if match)
-    return [text or "".join(below).strip(" \t*_") for text, below in texts]
+    named = " ".join(named[0] or named[1] for named in _NAMED.findall(conclusion))
+    return list(dict.fromkeys(map(int, re.findall(r"\d+", named))))
 
 
 def _paragraphs(text: str) -> list[str]:
     """Return the paragraphs, at least one, stripped."""
-    parts: list[list[str]] = [[]]
-    for line in text.splitlines():
-        if line.strip():
-            parts[-1].append(line)
-        elif parts[-1]:
-            parts.append([])
-    return ["\n".join(part).strip() for part in parts if part] or [""]
+    return [part.strip() for part in re.split(r"\n\s*\n", text.strip())]
 
 
 def rationale_prompt(
-    question: str,
-    documents: Sequence[Document],
-    answers: Sequence[str],
-    instruction: str,
+    question: str, documents: Sequence[Document], answers: Sequence[str], instruction: str
 ) -> str:
-    """The prompt of a rationale generator (Table 7), for one user message.
+    """Return the prompt of a rationale generator (Table 7), for one user message.
 
     Without answers, or without documents, it is the prompt of an ablation (section 3.3). The paper
     describes these two and does not print them: the wording is ours, from Table 7's.
@@ -220,7 +169,7 @@ def rationale_prompt(
             f"only based on your own knowledge.\n\n{instruction}"
         )
     texts = "\n\n".join(
-        f"Document [{number}] (Title: {_one_line(_title(each))}): {_one_line(each.page_content)}"
+        f"Document [{number}] (Title: {quoted(_title(each))}): {_one_line(each.page_content)}"
         for number, each in enumerate(documents, start=1)
     )
     shown = (
@@ -240,13 +189,12 @@ def rationale_prompt(
 
 
 def training_prompt(question: str, documents: Sequence[Document]) -> str:
-    """The prompt that INSTRUCTRAG-FT is trained on (Table 11), for one user message: the very
-    prompt of inference."""
+    """Return the prompt that INSTRUCTRAG-FT is trained on (Table 11): that of inference."""
     return "".join(part.text for part in inference_prompt("ft", question, documents).parts)
 
 
 def template_rationale(answers: Sequence[str], relevant: Sequence[int]) -> str:
-    """A rationale without a generator (Table 6); ``relevant`` are numbers of documents, from 1."""
+    """Return a rationale without a generator (Table 6); ``relevant`` are documents, from 1."""
     found = "none of them contain"
     if relevant:
         found = f"only documents {', '.join(f'[{number}]' for number in relevant)} contain"

@@ -1,7 +1,7 @@
-"""Parses the label that a model's answer begins with."""
+"""Labels that models are asked for, and the options of closed sets."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -37,19 +37,16 @@ class LabelParser:
         found = self._pattern.match(text)
         if not found:
             return None
-        label = self._spelling[normalized(found["bracketed"] or found["bare"])]
+        spelling = {normalized(label): label for label in self.labels}
+        label = spelling[normalized(found["bracketed"] or found["bare"])]
         return LabelMatch(label, max(found.end("heading"), 0), found.end())
 
     @cached_property
-    def _spelling(self) -> dict[str, str]:
-        return {normalized(label): label for label in self.labels}
-
-    @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        labels = "|".join(
-            r"\s*".join(map(re.escape, label.strip("[]").split())) for label in self.labels
+        labels, headings = (
+            "|".join(r"\s*".join(map(re.escape, text.strip("[]").split())) for text in texts)
+            for texts in (self.labels, self.headings)
         )
-        headings = "|".join(r"\s+".join(map(re.escape, h.split())) for h in self.headings)
         return re.compile(
             (rf"(?P<heading>[\s*`]*(?:{headings})[*`:?]*)?" if headings else "(?P<heading>)")
             + rf"[\s*`:?]*(?:\[\s*(?P<bracketed>{labels})\s*\]"
@@ -59,24 +56,14 @@ class LabelParser:
         )
 
 
-_DECORATION = re.compile(r"[\s\[\]*`]+")
-
-
 def normalized(text: str) -> str:
     """Return a label, or its beginning, without case, spaces and brackets, for comparison."""
-    return _DECORATION.sub("", text).lower()
+    return re.sub(r"[\s\[\]*`]+", "", text).lower()
 
 
 NONE = "none"
 """The label of no option."""
-_WRAPPINGS = tuple(
-    re.compile(pattern, re.IGNORECASE | re.DOTALL)
-    for pattern in (
-        r"(?:the\s+)?(?:(?:correct|right|best|final)\s+)?answer(?:\s+is\b|\s*:)(.+)",
-        r"(.+)\.",
-        r"[(\[\"'*]{1,3}+(.+?)[)\]\"'*]{1,3}",
-    )
-)
+_ANNOUNCED = re.compile(r"\W*(?:the\s+)?(?:\w+\s+)?answer(?:\s+is\b|\s*:)", re.IGNORECASE)
 _LABELLED = re.compile(r"[(\[]?([A-Za-z]|\d{1,2})(?:[)\]]?[.:]|[)\]])\s+(\S.*)", re.DOTALL)
 
 
@@ -93,8 +80,10 @@ def closed_answer(text: str, options: Iterable[str] = ()) -> str | None:
     if not given:
         return _bare(text) or None
     names = [(name, option) for option in given for name in _names(option, given)]
-    for reading in _readings(text[:10_000]):
-        for form in (str, str.lower, _bare):
+    text = text[:10_000].strip()
+    for reading in dict.fromkeys((text, text.partition("\n")[0])):
+        reading = _ANNOUNCED.sub("", reading, count=1) if _ANNOUNCED.match(reading) else reading
+        for form in (str.strip, _unwrapped, _bare):
             wanted = form(reading)
             found = {option for name, option in names if wanted and form(name) == wanted}
             if len(found) == 1:
@@ -120,26 +109,18 @@ def option_labels(options: Sequence[str]) -> LabelParser:
     return LabelParser((*numbers, NONE), headings=("answer", "option"))
 
 
-def _readings(text: str) -> Iterator[str]:
-    """Yield the text and its first line, each also without what may surround an option."""
-    first = text.strip().partition("\n")[0]
-    for reading in dict.fromkeys((text.strip(), first.strip())):
-        yield reading
-        for wrapping in (*_WRAPPINGS, *_WRAPPINGS):
-            if match := wrapping.fullmatch(reading):
-                reading = match[1].strip()
-                yield reading
-
-
 def _names(option: str, options: Sequence[str]) -> list[str]:
     """Return the option, and its label and text where all options are labelled from A, a or 1."""
-    matches = [_LABELLED.fullmatch(each.strip()) for each in options]
-    labels = [match[1].lower() for match in matches if match]
+    labels = [match[1].lower() for each in options if (match := _LABELLED.fullmatch(each.strip()))]
     ranks = {int(each) if each.isdigit() else ord(each) - ord("a") + 1 for each in labels}
     own = _LABELLED.fullmatch(option.strip())
     if own and ranks == set(range(1, len(options) + 1)):
         return [option.strip(), own[1], own[2]]
     return [option.strip()]
+
+
+def _unwrapped(text: str) -> str:
+    return text.strip(" \t\n.*\"'()[]").lower()
 
 
 def _bare(text: str) -> str:

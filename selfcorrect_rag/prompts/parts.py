@@ -53,7 +53,15 @@ class PromptString(str):
     prompt: Prompt
 
     def __new__(cls, prompt: Prompt) -> "PromptString":
-        string = super().__new__(cls, "".join(_visible(part) for part in prompt.parts))
+        look_alike = _look_alike(control_tokens())
+        string = super().__new__(
+            cls,
+            "".join(
+                # Unlike quoting, this keeps different texts different.
+                part.text if part.kind == "control" else look_alike.sub("\\g<0>\u200b", part.text)
+                for part in prompt.parts
+            ),
+        )
         string.prompt = prompt
         return string
 
@@ -69,14 +77,6 @@ def prompt_of(text: str) -> Prompt:
 def _look_alike(tokens: Sequence[str]) -> re.Pattern[str]:
     patterns = (f"{re.escape(t[0])}(?=\u200b*{re.escape(t[1:])})" for t in tokens)
     return re.compile("|".join(patterns))
-
-
-def _visible(part: Part) -> str:
-    # Unlike quoting, this keeps different texts different.
-    if part.kind == "control":
-        return part.text
-    look_alike = _look_alike(control_tokens())
-    return look_alike.sub(lambda match: match.group() + "\u200b", part.text)
 
 
 def passage_title(document: Document) -> str:
@@ -105,12 +105,11 @@ def as_text(content: Any) -> str:
 
     Blocks of reasoning are left out.
     """
-    if isinstance(content, str):
-        return valid(content)
-    texts = (
-        block if isinstance(block, str) else block.get("text")
-        for block in content
-        if isinstance(block, str)
-        or not str(block.get("type")).startswith(("reasoning", "thinking"))
-    )
+    blocks = [content] if isinstance(content, str) else content
+    texts = []
+    for block in blocks:
+        if isinstance(block, str):
+            texts.append(block)
+        elif not str(block.get("type")).startswith(("reasoning", "thinking")):
+            texts.append(block.get("text"))
     return valid("\n".join(text for text in texts if text and isinstance(text, str)))

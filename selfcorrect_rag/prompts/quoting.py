@@ -11,12 +11,11 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from selfcorrect_rag.prompts.tables import table
+from selfcorrect_rag.prompts.tables import entries
 from selfcorrect_rag.reflection import control_tokens
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
-    family: tuple(tokens.split())
-    for family, _, tokens in (line.partition(": ") for line in table("special_tokens").splitlines())
+    family: tuple(tokens.split()) for family, tokens in entries("special_tokens").items()
 }
 """Special tokens of the common chat templates, by model family. A number in a token stands for any
 number. ``<|name|>`` is a mark whatever its name."""

@@ -5,23 +5,11 @@ from collections.abc import Sequence
 from langchain_core.documents import Document
 
 from selfcorrect_rag.prompts.parts import Part, Prompt, passage_text, passage_title
+from selfcorrect_rag.prompts.tables import entries
 from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, NO_RETRIEVAL, PARAGRAPH, RETRIEVAL
 from selfcorrect_rag.state import Candidate, Step
 
-TASK_INSTRUCTIONS = {
-    "arc": "Given four answer candidates, A, B, C and D, choose the best answer choice.",
-    "asqa": (
-        "Answer the following question. The question may be ambiguous and have multiple correct "
-        "answers, and in that case, you have to provide a long-form answer including all correct "
-        "answers."
-    ),
-    "eli5": (
-        "Provide a paragraph-length response using simple words to answer the following question."
-    ),
-    "pubhealth": (
-        "Is the following statement correct or not? Say true if it's correct; otherwise say false."
-    ),
-}
+TASK_INSTRUCTIONS = entries("self_rag_5")
 """Task instructions of Self-RAG, Table 5; open-domain questions take none."""
 
 

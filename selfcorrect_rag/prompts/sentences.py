@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import islice, pairwise
 
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
-# Scripts without spaces count by character, and a long run counts as several words.
-_WORD = re.compile(rf"[{_WIDE}]|[^\s{_WIDE}]{{1,30}}")
+"""Scripts without spaces between words."""
 # A sentence or a paragraph ends here. Possessive quantifiers keep hostile whitespace linear.
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*+\s++(?![a-z])|(?<=[。！？])|\n\n")
 _ABBREVIATION = re.compile(
@@ -19,39 +17,21 @@ LONGEST_QUOTE = 400
 """Characters of a sentence that are quoted on each side of a quoted place."""
 _WRAPPED = 50
 """Least characters of a line that may be wrapped."""
-_LONGEST_SAID = 1_000
-"""Characters of a text that is looked for in another."""
-_MOST_PLACES = 20
-"""Places at which a text stands in another that are compared."""
-
-
-class Sentence(NamedTuple):
-    """A sentence as a slice of its text, with the number of its words."""
-
-    start: int
-    end: int
-    words: int
+_LONGEST_SAID, _MOST_PLACES = 1_000, 20
+"""Characters of a text that is looked for in another, and places of it that are compared."""
 
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of ``text`` in order, stripped."""
-    found = (text[s.start : s.end].strip() for s in sentence_spans(text, len(text) + 1))
-    return [sentence for sentence in found if sentence]
+    return [text[start:end].strip() for start, end in _spans(text)]
 
 
-def sentence_spans(text: str, longest: int) -> Iterator[Sentence]:
-    """Yield the sentences in order, those of more than ``longest`` words in pieces."""
+def _spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the sentences in order."""
     start = 0
-    borders = (match.end() for match in _BORDER.finditer(text))
-    for border in (*borders, len(text)):
-        count = 0
-        for word in _WORD.finditer(text, start, border):
-            if count == longest:
-                yield Sentence(start, word.start(), count)
-                start, count = word.start(), 0
-            count += 1
-        if count:
-            yield Sentence(start, border, count)
+    for border in (*(match.end() for match in _BORDER.finditer(text)), len(text)):
+        if text[start:border].strip():
+            yield start, border
         start = border
 
 
@@ -68,13 +48,15 @@ def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
     if high < len(text) and not text[high].isspace():
         high = max((i for i in range(end, high) if text[i].isspace()), default=end)
     around = text[low:high]
-    found = list(sentence_spans(around, len(around) + 1))
-    ended = (s.start for b, s in pairwise(found) if not _goes_on(around[b.start : b.end]))
-    starts = [0, *ended]
+    starts = [0]
+    for (begin, border), (following, _) in pairwise(_spans(around)):
+        if not _ABBREVIATION.search(around[begin:border].rstrip()[-8:]):
+            starts.append(following)
     first = max((s for s in starts if s <= start - low), default=0)
     last = min((s for s in starts if s >= end - low), default=len(around))
-    first += len(around[first:last]) - len(around[first:last].lstrip())
-    return low + first, low + first + len(around[first:last].rstrip())
+    found = around[first:last]
+    first += low + len(found) - len(found.lstrip())
+    return first, first + len(found.strip())
 
 
 def sentence_stating(text: str, said: str, question: str) -> str:
@@ -84,25 +66,18 @@ def sentence_stating(text: str, said: str, question: str) -> str:
     most words of the question. Empty without any, and if ``said`` proves nothing (one letter,
     "yes") or is too long for a sentence.
     """
-    words = said.split()
-    said = " ".join(words).strip(" .,;:!?\"'“”‘’")
+    said = " ".join(said.split()).strip(" .,;:!?\"'“”‘’")
     is_little = len(said) < 2 and not said.isdigit()
     if is_little or said.lower() in ("yes", "no", "true", "false") or len(said) > _LONGEST_SAID:
         return ""
     asked = set(re.findall(r"\w+", question.lower()))
     wanted = r"\s+".join(map(re.escape, said.split()))
-    edge = rf"[^\W{_WIDE}]"  # some scripts have no spaces between words
+    edge = rf"[^\W{_WIDE}]"
     before = rf"(?<!{edge})" if re.match(edge, said) else ""
     after = rf"(?!{edge})" if re.search(rf"{edge}$", said) else ""
-    best, most = "", -1
-    for count, match in enumerate(re.finditer(f"{before}{wanted}{after}", text)):
-        if count == _MOST_PLACES:
-            break
-        sentence = " ".join(text[slice(*sentence_place(text, *match.span()))].split())
-        shared = len(asked & set(re.findall(r"\w+", sentence.lower())))
-        if shared > most:
-            best, most = sentence, shared
-    return best
+    places = islice(re.finditer(f"{before}{wanted}{after}", text), _MOST_PLACES)
+    found = [" ".join(text[slice(*sentence_place(text, *m.span()))].split()) for m in places]
+    return max(found, key=lambda s: len(asked & set(re.findall(r"\w+", s.lower()))), default="")
 
 
 def _line_start(text: str, at: int, least: int) -> int:
@@ -125,7 +100,3 @@ def _is_wrapped(text: str, at: int) -> bool:
     behind = text[at + 1 : at + 1 + _WRAPPED].lstrip(" ")
     is_long = len(before) == _WRAPPED and "\n" not in before
     return is_long and not before.rstrip().endswith((".", "!", "?", ":")) and behind[:1].islower()
-
-
-def _goes_on(sentence: str) -> bool:
-    return bool(_ABBREVIATION.search(sentence.rstrip()[-8:]))

@@ -28,7 +28,6 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "selfcorrect_rag/reflection.py": ("test_reflection.py", "test_reference.py"),
     "selfcorrect_rag/thresholds.py": ("test_thresholds.py",),
     "selfcorrect_rag/nodes/refine_strips.py": ("test_strips.py", "test_crag.py"),
-    "selfcorrect_rag/nodes/refine_strips.py": ("test_strips.py", "test_crag.py"),
     "selfcorrect_rag/nodes/recompose_knowledge.py": ("test_crag.py", "test_citations.py"),
     "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py", "test_crag.py"),
     "selfcorrect_rag/nodes/beam_select.py": ("nodes/test_beam_nodes.py", "test_beam.py"),
