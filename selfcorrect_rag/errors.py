@@ -137,14 +137,11 @@ class NoCluster(SelfCorrectError, ConnectionError):
 
 # Messages of other libraries
 
-GO_ON = ", or go on from the thread with invoke(None, config)"
-"""The part of an advice that applies in Python only; the command line removes it."""
-RESUME_HINT = f"ask again once it works{GO_ON}"
+RESUME_HINT = "ask again once it works, or go on from the thread with invoke(None, config)"
 ASYNC_ONLY = "Cannot invoke a coroutine function"
 """Start of LangChain's TypeError when an async-only function is called synchronously."""
 MAX_LENGTH, MAX_SCANNED = 300, 10_000
 """Characters of a foreign message that are quoted, and that are searched for secrets."""
-MASK = "***"
 JOINERS = "\u200c\u200d"
 """Zero-width joiners: invisible, but part of the spelling of some scripts and of emoji."""
 MIN_SECRET_LENGTH = 8
@@ -190,7 +187,7 @@ def safe_message(message: object, max_length: int = MAX_LENGTH) -> str:
 
 
 def redact(text: str) -> str:
-    """Replace secrets in ``text`` by :data:`MASK`.
+    """Replace secrets in ``text`` by ``***``.
 
     A secret is recognised by its form (URL credentials, ``Bearer ...``, cookies, JSON web tokens,
     keys with a provider's prefix), by the name before it (``api_key=``, ``?token=``,
@@ -198,9 +195,9 @@ def redact(text: str) -> str:
     """
     for name, value in os.environ.items():
         if len(value) >= MIN_SECRET_LENGTH and _SECRET_VARIABLE.search(name.upper()):
-            text = text.replace(value, MASK)
+            text = text.replace(value, "***")
     for pattern in _SECRET_PATTERNS:
-        text = pattern.sub(rf"\1{MASK}", text)
+        text = pattern.sub(r"\1***", text)
     return text
 
 
@@ -294,18 +291,17 @@ def error_codes(error: BaseException) -> tuple[int | None, int | None]:
 def importing_here() -> Iterator[None]:
     """Let imports find modules of the current folder too, after all others.
 
-    For a ``module:attribute`` that the user names; a console script would not look there, and
-    always looking there would run a stranger's file in place of a missing library.
+    For a ``module:attribute`` that the user names; always looking there would run a stranger's file
+    in place of a missing library.
     """
     here = os.getcwd()
-    if here in sys.path:
-        yield
-        return
-    sys.path.append(here)
+    added = [] if here in sys.path else [here]
+    sys.path += added
     try:
         yield
     finally:
-        sys.path.remove(here)
+        for folder in added:
+            sys.path.remove(folder)
 
 
 def find_named(name: str, *kinds: type) -> Any:

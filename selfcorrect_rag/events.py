@@ -134,24 +134,3 @@ class Answered(TypedDict):
     event: Literal["answered"]
     answer: str
     citations: int
-
-
-Event = (
-    FollowUpRewritten
-    | RetrievalDecided
-    | Retrieved
-    | RetrievalFailure
-    | CandidateScored
-    | SegmentChosen
-    | Graded
-    | StripsKept
-    | QueryRewritten
-    | WebSearched
-    | WebSearchFailure
-    | KnowledgeRecomposed
-    | DemonstrationsChosen
-    | Dropped
-    | RationaleWritten
-    | Stopped
-    | Answered
-)

@@ -24,12 +24,8 @@ from selfcorrect_rag.errors import NoDocument, one_line
 MOST_DOCUMENTS = 10_000
 """Documents read from one input; a generator may be infinite."""
 EXPECTED = 'a list of Documents, or of {"page_content": "...", "metadata": {"title": "..."}}'
-MAX_DEPTH = 20
-"""Maximum nesting of metadata; deeper values become an ellipsis."""
-MAX_KEYS = 1_000
-"""Maximum number of metadata keys of a document, and of items in one of their lists."""
-MAX_ID = 1_000
-"""Maximum characters of a document's id."""
+MAX_DEPTH, MAX_KEYS, MAX_ID = 20, 1_000, 1_000
+"""Nesting of metadata; keys, and items of one list; characters of a document's id."""
 MAX_TITLE, MAX_SOURCE = 200, 2_000
 """Maximum characters. A longer title is cut; a longer source is not shown, since part of it is
 another source."""
@@ -101,19 +97,12 @@ def admit(documents: Sequence[Document], max_characters: int, what: str) -> Admi
         unread += UNREADABLE in text
         changes = {"page_content": text, "metadata": metadata, "id": name}
         found.append(document.model_copy(update=changes))
-    of = f"of {len(found)} {what}"
-    notes = [
-        note
-        for count, note in (
-            (
-                cut,
-                f"{cut} {of} cut to the first {max_characters:,} characters (document_characters)",
-            ),
-            (dropped, f"{dropped} {of} lost metadata longer than {max_characters:,} characters"),
-            (unread, f"{unread} {of} hold characters that cannot be read"),
-        )
-        if count
-    ]
+    faults = {
+        f"cut to the first {max_characters:,} characters (document_characters)": cut,
+        f"lost metadata longer than {max_characters:,} characters": dropped,
+        "hold characters that cannot be read": unread,
+    }
+    notes = [f"{n} of {len(found)} {what} {fault}" for fault, n in faults.items() if n]
     return Admitted(found, notes)
 
 
@@ -139,10 +128,12 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
     """
     if value is None or isinstance(value, bool):
         return value
-    if isinstance(value, str):
+    if isinstance(value, str | PurePath | UUID):
         return valid(str(value))
     if isinstance(value, int | float):
         return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
     if depth == MAX_DEPTH:
         return "\u2026"
     if isinstance(value, Mapping):
@@ -150,14 +141,9 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
         return {valid(str(key)): plain(item, where, depth + 1) for key, item in items}
     if isinstance(value, list | tuple | set | frozenset | range):
         return [plain(item, where, depth + 1) for item in islice(value, MAX_KEYS)]
-    if isinstance(value, date | time):
-        return value.isoformat()
-    if isinstance(value, PurePath | UUID):
-        return valid(str(value))
     if hasattr(value, "tolist"):  # numpy and torch
         return plain(value.tolist(), where, depth + 1)
-    kind = type(value).__name__
-    raise NoDocument(f"{where} is a {kind}: give text, numbers, lists or dicts")
+    raise NoDocument(f"{where} is {_kind(value)}: give text, numbers, lists or dicts")
 
 
 def as_documents(given: object, source: str = "the input") -> list[Document]:
@@ -170,7 +156,7 @@ def as_documents(given: object, source: str = "the input") -> list[Document]:
     if inspect.isawaitable(given) or isinstance(given, AsyncIterable):
         if inspect.iscoroutine(given):
             given.close()  # avoids the "never awaited" warning
-        raise needs_async(source)
+        raise NoDocument(f"{source} is async: run the graph with ainvoke or astream")
     # A single document is iterable too, but is probably a mistake.
     if isinstance(given, str | bytes | Mapping | BaseModel) or not isinstance(given, Iterable):
         raise NoDocument(f"{source} gave {_kind(given)}: give {EXPECTED}")
@@ -183,25 +169,15 @@ async def aas_documents(given: object, source: str) -> list[Document]:
     if inspect.isawaitable(given):
         given = await given
     if isinstance(given, AsyncIterable):
-        given = await first_of(given)
+        found = []
+        async for document in given:
+            found.append(document)
+            if len(found) == MOST_DOCUMENTS:
+                break
+        given = found
     if isinstance(given, Iterator):  # iterating it may do I/O
         given = await asyncio.to_thread(list, islice(given, MOST_DOCUMENTS))
     return as_documents(given, source)
-
-
-async def first_of(given: AsyncIterable[Any]) -> list[Any]:
-    """Return the first ``MOST_DOCUMENTS`` items."""
-    found = []
-    async for document in given:
-        found.append(document)
-        if len(found) == MOST_DOCUMENTS:
-            break
-    return found
-
-
-def needs_async(source: str) -> NoDocument:
-    """Return the error to raise if ``source`` is async and was called from sync code."""
-    return NoDocument(f"{source} is async: run the graph with ainvoke or astream")
 
 
 def _as_document(given: Any, place: int, source: str) -> Document:
@@ -215,9 +191,8 @@ def _as_document(given: Any, place: int, source: str) -> Document:
 
 
 def _kind(given: object) -> str:
-    if isinstance(given, Mapping):
-        return f"a {type(given).__name__} with {', '.join(map(repr, given)) or 'nothing'}"
-    return "None" if given is None else f"a {type(given).__name__}"
+    kind = "None" if given is None else f"a {type(given).__name__}"
+    return f"{kind} with {', '.join(map(repr, given))}" if isinstance(given, Mapping) else kind
 
 
 def title_line(title: object) -> str:

@@ -6,6 +6,7 @@ every ratio is taken between probabilities. :func:`register_group` adds a custom
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -92,10 +93,6 @@ def register_group(group: ReflectionGroup) -> ReflectionGroup:
         return group
     if problem := "it is registered otherwise already" if known else _problem(group):
         raise ValueError(f"reflection group {group.name!r}: {problem}")
-    return _add(group)
-
-
-def _add(group: ReflectionGroup) -> ReflectionGroup:
     _groups[group.name], _tokens[group.name] = group, group.tokens
     _group_of.update(dict.fromkeys(group.tokens, group.name))
     return group
@@ -115,16 +112,10 @@ def _problem(group: ReflectionGroup) -> str | None:
     tokens, values = group.tokens, group.values
     if not group.name.isidentifier():
         return "a name is one word of letters, digits and underscores"
-    if len(set(tokens)) < 2 or len(set(tokens)) < len(tokens):
+    if len(tokens) < 2 or len(set(tokens)) < len(tokens):
         return "it needs two tokens or more, all of them different"
     for token in tokens:
-        inner = token[1:-1]
-        if (
-            f"[{inner}]" != token
-            or not inner.isprintable()
-            or inner != inner.strip(" []")
-            or not inner
-        ):
+        if not (re.fullmatch(r"\[[^\[\] ]([^\[\]]*[^\[\] ])?\]", token) and token.isprintable()):
             return f"{token!r} is not of the form [Word], on one line and without further brackets"
         if token in _group_of:
             return f"{token} belongs to {_group_of[token]}"
@@ -145,7 +136,8 @@ for _group in (
     # Given once, at the end of the output: its absence is neither praise nor blame.
     ReflectionGroup(Group.ISUSE.value, UTILITY, (-1.0, -0.5, 0.0, 0.5, 1.0), "answer", 0.5),
 ):
-    _add(_group)
+    _groups[_group.name], _tokens[_group.name] = _group, _group.tokens
+    _group_of.update(dict.fromkeys(_group.tokens, _group.name))
 
 PAPER_GROUPS: tuple[str, ...] = tuple(_groups)
 """Names of the groups that every checkpoint has whole."""
@@ -153,9 +145,8 @@ PAPER_GROUPS: tuple[str, ...] = tuple(_groups)
 CONTROL_TOKENS: tuple[str, ...] = (
     *TOKENS[Group.RETRIEVE],
     *TOKENS[Group.ISREL],
-    PARAGRAPH,
-    END_PARAGRAPH,
-    *UTILITY,
+    *(PARAGRAPH, END_PARAGRAPH),
+    *TOKENS[Group.ISUSE],
     *TOKENS[Group.ISSUP],
 )
 """The paper's fifteen control tokens, in the order in which checkpoints add them."""
@@ -168,7 +159,7 @@ def control_tokens() -> tuple[str, ...]:
 
 def registered_groups() -> list[ReflectionGroup]:
     """Return the groups of :func:`register_group`, without the paper's."""
-    return [group for name, group in _groups.items() if name not in PAPER_GROUPS]
+    return list(_groups.values())[len(PAPER_GROUPS) :]
 
 
 class Reflection(TypedDict):
@@ -216,10 +207,6 @@ class Term(TypedDict):
     """The probability, or the group's score; its ``absent`` if the model gave none."""
 
 
-SEQUENCE = "p(y)"
-"""The name of the term of the segment's own probability."""
-
-
 class ScoredSegment(NamedTuple):
     """One segment of a path, as path scores see it."""
 
@@ -232,17 +219,19 @@ class ScoredSegment(NamedTuple):
 
 
 PATH_RULES = ("mean", "sum", "product")
+_ASKED = (RETRIEVAL, NO_RETRIEVAL)
 
 
 def is_readable(reflection: Reflection) -> bool:
     """Return whether none of its log-probabilities is NaN or infinite, and one is finite; for a
     retrieval token, that of [Retrieval] or [No Retrieval]. Minus infinity is a probability of 0."""
     logprobs = reflection["logprobs"]
-    if any(math.isnan(value) or value == math.inf for value in logprobs.values()):
-        return False
+    for value in logprobs.values():
+        if math.isnan(value) or value == math.inf:
+            return False
     is_retrieve = reflection["group"] == Group.RETRIEVE
-    tokens = (RETRIEVAL, NO_RETRIEVAL) if is_retrieve else tuple(logprobs)
-    return any(math.isfinite(logprobs[token]) for token in tokens)
+    asked = _ASKED if is_retrieve else logprobs
+    return max((logprobs[token] for token in asked), default=-math.inf) > -math.inf
 
 
 def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
@@ -258,8 +247,7 @@ def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
 
 def retrieval_probability(reflection: Reflection) -> float:
     """Return P(Retrieval) / (P(Retrieval) + P(No Retrieval)), in [0, 1] (A.3)."""
-    pair = {token: reflection["logprobs"][token] for token in (RETRIEVAL, NO_RETRIEVAL)}
-    return probabilities(pair)[RETRIEVAL]
+    return probabilities({t: reflection["logprobs"][t] for t in _ASKED})[RETRIEVAL]
 
 
 def critique_score(reflection: Reflection) -> float:
@@ -304,7 +292,7 @@ def segment_score(scores: Critique, sequence: float | None, weights: Weights) ->
 
 def segment_terms(scores: Critique, sequence: float | None, weights: Weights) -> list[Term]:
     """Return the terms that :func:`segment_score` sums, p(y) first."""
-    terms = [Term(name=SEQUENCE, weight=weights.sequence, value=sequence or 0.0)]
+    terms = [Term(name="p(y)", weight=weights.sequence, value=sequence or 0.0)]
     for group in _scored(scores):
         score = scores[group.name]
         value = group.absent if score is None else score
@@ -328,12 +316,14 @@ def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
     all paths share them. ``sum`` adds the scores, so longer paths win. ``product`` multiplies them,
     as the official code does.
     """
-    each = path_terms(segments, weights, rule)
-    if not each:
-        return 0.0
+    return combined(path_terms(segments, weights, rule), rule)
+
+
+def combined(each: Sequence[float], rule: str) -> float:
+    """Return the score of a path whose segments have the scores of :func:`path_terms`."""
     if rule == "product":
-        return math.prod(each)
-    return math.fsum(each) / (len(each) if rule == "mean" else 1)
+        return math.prod(each) if each else 0.0
+    return math.fsum(each) / (len(each) or 1 if rule == "mean" else 1)
 
 
 def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> list[float]:

@@ -122,13 +122,7 @@ class Settings(BaseModel):
         Raises:
             BadSettings: they are another graph's settings, or a value is out of bounds.
         """
-        if given is None:
-            return cls()
-        if isinstance(given, cls):
-            return given
-        if isinstance(given, Mapping):
-            return cls(**given)
-        return cls().merged(given, shared=False)
+        return cls(**given) if isinstance(given, Mapping) else cls().merged(given, shared=False)
 
     def merged(self, context: object, *, shared: bool = True) -> Self:
         """Return these settings, overridden by the fields that a run's context sets.
@@ -140,22 +134,17 @@ class Settings(BaseModel):
         Raises:
             BadSettings: it is settings of another graph, or a value is out of bounds.
         """
-        cls = type(self)
-        if isinstance(context, Settings):
-            if not (isinstance(context, cls) or issubclass(cls, type(context))):
-                raise BadSettings(
-                    f"{type(context).__name__} is for {context.graph}, and this is {self.graph}: "
-                    f"give {cls.__name__}, or a dict of some of its settings"
-                )
+        cls, taken = type(self), {}
+        is_settings = isinstance(context, Settings)
+        if is_settings and (isinstance(context, cls) or isinstance(self, type(context))):
             taken = {name: getattr(context, name) for name in context.model_fields_set}
         elif isinstance(context, Mapping):
             taken = dict(context)
-        elif context is None or shared:
-            return self
-        else:
+        elif is_settings or not (context is None or shared):
+            graph = context.graph if is_settings else "none of these graphs"
             raise BadSettings(
-                f"{type(context).__name__} holds no settings of {self.graph}: give {cls.__name__}, "
-                "or a dict of some of its settings"
+                f"{type(context).__name__} is for {graph}, and this is {self.graph}: give "
+                f"{cls.__name__}, or a dict of some of its settings"
             )
         if taken := {name: value for name, value in taken.items() if name in cls.model_fields}:
             return cls(**{**self.set_fields(), **taken})

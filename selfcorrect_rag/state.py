@@ -3,6 +3,7 @@
 A turn is one question and its answer. `read_question` resets every key of the turn before.
 """
 
+import operator
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NotRequired, Required, cast
 
@@ -19,28 +20,24 @@ from selfcorrect_rag.settings import Mode
 from selfcorrect_rag.thresholds import Action
 
 Limit = Literal["max_model_calls", "max_tokens"]
-"""The settings that bound what a question costs."""
 Stop = Literal["max_model_calls", "max_tokens", "retriever", "evaluator", "model"]
-"""Why an answer can be cut short: a limit, or a failed part."""
+"""Why an answer can be cut short: a limit of the settings, or a failed part."""
 Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the previous segment's passage, or without one."""
 Source = Literal["passages", "knowledge"]
 """State key of the texts that segments are written from."""
 Judged = Literal["relevant", "irrelevant"]
-"""The evaluator's judgement of a piece of knowledge."""
 
 
 class Usage(TypedDict):
-    """Costs of a run or of one of its steps."""
+    """Costs of a run or of one of its steps. Tokens are None if a model did not report them."""
 
     model_calls: int
     """Batches sent to a local model, and requests to a provider; failed ones count."""
     prompts: int
     """Prompts of a ReflectionLLM, several of which make a batch."""
     prompt_tokens: int | None
-    """None if a model did not report them."""
     generated_tokens: int | None
-    """None if a model did not report them."""
     retrievals: int
     pruned: int
     """Passages dropped by their ISREL before their segment was decoded."""
@@ -62,16 +59,7 @@ class StepRun(Usage):
     """An id of the turn, by which the costs of a cached result are told from this turn's."""
 
 
-FREE = Usage(
-    model_calls=0,
-    prompts=0,
-    prompt_tokens=0,
-    generated_tokens=0,
-    retrievals=0,
-    pruned=0,
-    tokens_saved=0,
-    seconds=0.0,
-)
+FREE = cast(Usage, {**dict.fromkeys(Usage.__annotations__, 0), "seconds": 0.0})
 
 
 def plus(one: int | None, other: int | None) -> int | None:
@@ -81,11 +69,10 @@ def plus(one: int | None, other: int | None) -> int | None:
 
 def total(route: Sequence[Usage]) -> Usage:
     """Add up the costs of steps; tokens are None if any of them is."""
-    added: dict[str, Any] = dict(FREE)
-    for step in route:
-        costs: dict[str, Any] = dict(step)
-        for key, count in added.items():
-            added[key] = None if count is None or costs[key] is None else count + costs[key]
+    added: dict[str, Any] = {**FREE}
+    for key in added:
+        counts: list[Any] = [step[key] for step in route]  # type: ignore[literal-required]
+        added[key] = None if None in counts else sum(counts)
     return cast(Usage, added)
 
 
@@ -103,19 +90,13 @@ def known_tokens(route: Sequence[Usage]) -> int:
 def add_to_route(route: list[StepRun], runs: list[StepRun]) -> list[StepRun]:
     """Reducer: append runs; one of another turn came from the cache and costs nothing."""
     turn = route[0]["turn"] if route else None
-    hit: dict[str, Any] = {"cached": True, **FREE}
-    added: Any = [{**r, **hit, "turn": turn} if turn not in (None, r["turn"]) else r for r in runs]
-    return [*route, *added]
+    hit: Any = {"cached": True, **FREE, "turn": turn}
+    return [*route, *(r if turn in (None, r["turn"]) else {**r, **hit} for r in runs)]
 
 
 def add_notes(notes: list[str], new: list[str]) -> list[str]:
     """Reducer: append the notes that are not there yet."""
     return list(dict.fromkeys([*notes, *new]))
-
-
-def extend(earlier: list[Any], new: list[Any]) -> list[Any]:
-    """Reducer: append."""
-    return [*earlier, *new]
 
 
 def replace_documents(_: list[Document], new: object) -> list[Document]:
@@ -189,7 +170,6 @@ class Output(TypedDict, total=False):
     route: Annotated[list[StepRun], add_to_route]
     """The steps that ran for this turn, in order, with their costs; parallel ones by name."""
     usage: Usage
-    """The costs of the whole turn."""
     stopped: Stop | None
     """The limit or failed part that prevented a step or part of one; ``notes`` say which step."""
 
@@ -307,7 +287,7 @@ class Decision(TypedDict):
 class SelfRAGOutput(Output, total=False):
     """The answer, and Self-RAG's intermediate results."""
 
-    candidates: Annotated[list[Candidate], extend]
+    candidates: Annotated[list[Candidate], operator.add]
     """Every candidate of every step."""
     retrieval: Decision
     options: dict[str, float]
@@ -434,46 +414,13 @@ class InstructRAGState(TurnState, InstructRAGOutput, total=False):
 
 def blank_state() -> dict[str, Any]:
     """Return the values with which a turn of any graph begins, for nodes used elsewhere too."""
-    common: dict[str, Any] = {
-        "answer": "",
-        "cited_answer": "",
-        "citations": [],
-        "sufficiency": None,
-    }
-    costs: dict[str, Any] = {
-        "notes": [],
-        "route": [],
-        "usage": FREE,
-        "stopped": None,
-        "fixed": False,
-    }
-    return {
-        "passages": [],
-        **common,
-        **costs,
-        **blank_self_rag(),
-        **blank_crag(),
-        **blank_instruct_rag(),
-    }
-
-
-def blank_self_rag() -> dict[str, Any]:
-    """Return the values of Self-RAG's own keys with which a turn begins."""
-    empty = {"candidates": [], "beams": [], "depth": 0, "said": 0, "options": {}}
-    return {**empty, "score": None, "constraints_met": True}
-
-
-def blank_crag() -> dict[str, Any]:
-    """Return the values of CRAG's own keys with which a turn begins."""
-    lists = ("grades", "branches", "strips", "web_results", "web_strips", "knowledge", "judged")
-    texts = dict.fromkeys(("web_query", "web_source", "web_failure", "written"), "")
-    nothing = dict.fromkeys(("action", "isrel", "streamed"))
-    empty: dict[str, Any] = {key: [] for key in (*lists, "written_from")}
-    return {**nothing, "thresholds": {}, **texts, **empty}
-
-
-def blank_instruct_rag() -> dict[str, Any]:
-    """Return the values of InstructRAG's own keys with which a turn begins."""
-    lists = ("useful_documents", "demonstrations", "numbering")
-    texts = {"rationale": "", "written": "", "streamed": None, "mode": "instruct"}
-    return {**texts, **{key: [] for key in lists}}
+    nothing = ("sufficiency", "stopped", "score", "action", "isrel", "streamed")
+    texts = ("answer", "cited_answer", "web_query", "web_source", "web_failure", "written")
+    lists = (
+        *("passages", "citations", "notes", "route", "candidates", "beams", "grades", "branches"),
+        *("strips", "web_results", "web_strips", "knowledge", "judged", "written_from"),
+        *("useful_documents", "demonstrations", "numbering"),
+    )
+    blank: dict[str, Any] = {**dict.fromkeys(nothing), **dict.fromkeys((*texts, "rationale"), "")}
+    blank |= {key: [] for key in lists} | {"options": {}, "thresholds": {}, "mode": "instruct"}
+    return blank | {"usage": FREE, "fixed": False, "depth": 0, "said": 0, "constraints_met": True}
