@@ -2,23 +2,19 @@
 
 Pure Python, and the one place that knows the vocabulary of Self-RAG (Table 1), the retrieval
 rule (A.3) and the segment score (Eq. 3-4, A.3). Everything here works on *log-probabilities*;
-every ratio is taken between probabilities. :func:`register_group` adds a custom group.
+every ratio is taken between probabilities.
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
-from types import MappingProxyType
 from typing import Literal, NamedTuple, NotRequired
 
 from typing_extensions import TypedDict
 
 
 class Group(StrEnum):
-    """Names of the paper's groups (Self-RAG, Table 1)."""
+    """Names of the groups (Self-RAG, Table 1)."""
 
     RETRIEVE = "Retrieve"
     ISREL = "ISREL"
@@ -38,135 +34,37 @@ UTILITY = tuple(f"[Utility:{grade}]" for grade in range(1, 6))
 PARAGRAPH = "<paragraph>"
 END_PARAGRAPH = "</paragraph>"
 
-
-@dataclass(frozen=True)
-class ReflectionGroup:
-    """One entry of the table: a judgement that a model gives as one of a few tokens."""
-
-    name: str
-    tokens: tuple[str, ...]
-    """At least two, each in brackets, such as ``[Clear]``; of no other group."""
-    values: tuple[float, ...] = ()
-    """Score of each token (A.3). Of the paper's groups only Retrieve, which decides, has none."""
-    judges: Literal["passage", "segment", "answer"] = "segment"
-    """``passage``: a segment for the passage that was retrieved for it; one that keeps its passage
-    or goes without takes its path's mean. ``segment``: every segment. ``answer``: given once, at
-    the end of the output."""
-    weight: float = 1.0
-    """Weight of its score in Eq. 4, at least 0, unless a run's settings set another."""
-    absent: float = 0.0
-    """Score of a judgement that the model did not give. About a passage it is no higher than the
-    worst judgement: a missing one counts as no support."""
-    instruction: str = ""
-    """Asks a chat model, which has no such tokens, for one of them; without, it is not asked. The
-    paper's groups have the prompts of its appendix D instead."""
-
-    @cached_property
-    def scores(self) -> Mapping[str, float]:
-        """Score by token; empty for Retrieve."""
-        return dict(zip(self.tokens, self.values, strict=bool(self.values)))
-
-
-_groups: dict[str, ReflectionGroup] = {}
-_tokens: dict[str, tuple[str, ...]] = {}
-_group_of: dict[str, str] = {}
-
-GROUPS: Mapping[str, ReflectionGroup] = MappingProxyType(_groups)
-"""Every registered group by its name, the paper's four first."""
-TOKENS: Mapping[str, tuple[str, ...]] = MappingProxyType(_tokens)
-"""The tokens of each registered group."""
-GROUP_OF: Mapping[str, str] = MappingProxyType(_group_of)
+VALUES: Mapping[str, Mapping[str, float]] = {
+    "ISREL": {IRRELEVANT: 0.0, RELEVANT: 1.0},
+    "ISSUP": {FULLY_SUPPORTED: 1.0, PARTIALLY_SUPPORTED: 0.5, NO_SUPPORT: 0.0},
+    "ISUSE": dict(zip(UTILITY, (-1.0, -0.5, 0.0, 0.5, 1.0), strict=True)),
+}
+"""Score of each token of the groups that judge (A.3), at most 1. A judgement that the model did not
+give scores 0: about a passage that is the worst, and of the answer neither praise nor blame."""
+TOKENS: Mapping[str, tuple[str, ...]] = {
+    "Retrieve": (NO_RETRIEVAL, RETRIEVAL, CONTINUE),
+    **{group: tuple(values) for group, values in VALUES.items()},
+}
+"""The tokens of each group."""
+GROUP_OF = {token: group for group, tokens in TOKENS.items() for token in tokens}
 """Name of the group that a reflection token belongs to."""
-
-
-def register_group(group: ReflectionGroup) -> ReflectionGroup:
-    """Add a group of reflection tokens to the table, before models and graphs are made.
-
-    A checkpoint has the group if its vocabulary has the tokens, and a chat model if the entry has
-    an ``instruction``. Candidates, events and pages then show its score, beams are ranked by it,
-    and ``group_weights`` of a run's settings weighs it. To train a model on it, write a token of
-    the group behind the segment that it judges, or at the end of the output. Registering an equal
-    entry again changes nothing; one that is taken or makes no sense is a ValueError.
-    """
-    known = _groups.get(group.name)
-    if known == group:
-        return group
-    if problem := "it is registered otherwise already" if known else _problem(group):
-        raise ValueError(f"reflection group {group.name!r}: {problem}")
-    _groups[group.name], _tokens[group.name] = group, group.tokens
-    _group_of.update(dict.fromkeys(group.tokens, group.name))
-    return group
-
-
-def unregister_group(name: str) -> None:
-    """Remove a group from the table, as at the end of a test; the paper's four stay."""
-    if name in PAPER_GROUPS or name not in _groups:
-        raise ValueError(f"reflection group {name!r} is the paper's, or is not registered")
-    for token in _tokens.pop(name):
-        del _group_of[token]
-    del _groups[name]
-
-
-def _problem(group: ReflectionGroup) -> str | None:
-    """Why an entry cannot be registered."""
-    tokens, values = group.tokens, group.values
-    if not group.name.isidentifier():
-        return "a name is one word of letters, digits and underscores"
-    if len(tokens) < 2 or len(set(tokens)) < len(tokens):
-        return "it needs two tokens or more, all of them different"
-    for token in tokens:
-        if not (re.fullmatch(r"\[[^\[\] ]([^\[\]]*[^\[\] ])?\]", token) and token.isprintable()):
-            return f"{token!r} is not of the form [Word], on one line and without further brackets"
-        if token in _group_of:
-            return f"{token} belongs to {_group_of[token]}"
-    if len(values) != len(tokens):
-        return f"{len(tokens)} tokens need as many values, got {len(values)}"
-    if not all(map(math.isfinite, (*values, group.weight, group.absent))) or group.weight < 0:
-        return "values, weight and absent must be finite numbers, and the weight at least 0"
-    if group.absent > (min if group.judges == "passage" else max)(values):
-        return f"absent ({group.absent:g}) is better than a judgement that was given"
-    return None
-
-
-_SUPPORT = (FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT)
-for _group in (
-    ReflectionGroup(Group.RETRIEVE.value, (NO_RETRIEVAL, RETRIEVAL, CONTINUE)),
-    ReflectionGroup(Group.ISREL.value, (IRRELEVANT, RELEVANT), (0.0, 1.0), "passage"),
-    ReflectionGroup(Group.ISSUP.value, _SUPPORT, (1.0, 0.5, 0.0), "passage"),
-    # Given once, at the end of the output: its absence is neither praise nor blame.
-    ReflectionGroup(Group.ISUSE.value, UTILITY, (-1.0, -0.5, 0.0, 0.5, 1.0), "answer", 0.5),
-):
-    _groups[_group.name], _tokens[_group.name] = _group, _group.tokens
-    _group_of.update(dict.fromkeys(_group.tokens, _group.name))
-
-PAPER_GROUPS: tuple[str, ...] = tuple(_groups)
-"""Names of the groups that every checkpoint has whole."""
-
+PAPER_GROUPS = tuple(TOKENS)
 CONTROL_TOKENS: tuple[str, ...] = (
-    *TOKENS[Group.RETRIEVE],
-    *TOKENS[Group.ISREL],
+    *TOKENS["Retrieve"],
+    *TOKENS["ISREL"],
     *(PARAGRAPH, END_PARAGRAPH),
-    *TOKENS[Group.ISUSE],
-    *TOKENS[Group.ISSUP],
+    *UTILITY,
+    *TOKENS["ISSUP"],
 )
 """The paper's fifteen control tokens, in the order in which checkpoints add them."""
-
-
-def control_tokens() -> tuple[str, ...]:
-    """Return the paper's control tokens, and then those of registered groups."""
-    return (*CONTROL_TOKENS, *(token for group in registered_groups() for token in group.tokens))
-
-
-def registered_groups() -> list[ReflectionGroup]:
-    """Return the groups of :func:`register_group`, without the paper's."""
-    return list(_groups.values())[len(PAPER_GROUPS) :]
+PATH_RULES = ("mean", "sum", "product")
+_DECISION = (RETRIEVAL, NO_RETRIEVAL)
 
 
 class Reflection(TypedDict):
     """One reflection token that a model gave, with what it thought of the whole group."""
 
     group: str
-    """Name of a registered group."""
     position: int
     """Index of the token among the generated ones, from 0."""
     token: str
@@ -179,22 +77,22 @@ class Reflection(TypedDict):
 
 
 Critique = Mapping[str, float | None]
-"""Score of a segment by group, of all groups with values that its model has: for the paper's ISREL
-and ISSUP in [0, 1], for ISUSE in [-1, 1]; None if the model did not give the judgement."""
+"""Score of a segment by group, of all groups with values that its model has: for ISREL and ISSUP in
+[0, 1], for ISUSE in [-1, 1]; None if the model did not give the judgement."""
 
 
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """Weight of each term of Eq. 3-4."""
 
     sequence: float = 1.0
     """Weight of p(y_t|x,d,y_<t), 1 in the paper."""
-    groups: Mapping[str, float] = field(default_factory=dict)
-    """Weights by name of the group; the others have those of their entries."""
+    isrel: float = 1.0
+    issup: float = 1.0
+    isuse: float = 0.5
 
-    def of(self, group: ReflectionGroup) -> float:
+    def of(self, group: str) -> float:
         """Return the weight of a group."""
-        return self.groups.get(group.name, group.weight)
+        return {"ISREL": self.isrel, "ISSUP": self.issup, "ISUSE": self.isuse}[group]
 
 
 class Term(TypedDict):
@@ -204,7 +102,7 @@ class Term(TypedDict):
     """A group, or ``p(y)`` for the segment's own probability."""
     weight: float
     value: float
-    """The probability, or the group's score; its ``absent`` if the model gave none."""
+    """The probability, or the group's score; 0 if the model gave none."""
 
 
 class ScoredSegment(NamedTuple):
@@ -218,10 +116,6 @@ class ScoredSegment(NamedTuple):
     before, or goes without, is asked for no judgement of one."""
 
 
-PATH_RULES = ("mean", "sum", "product")
-_ASKED = (RETRIEVAL, NO_RETRIEVAL)
-
-
 def is_readable(reflection: Reflection) -> bool:
     """Return whether none of its log-probabilities is NaN or infinite, and one is finite; for a
     retrieval token, that of [Retrieval] or [No Retrieval]. Minus infinity is a probability of 0."""
@@ -229,8 +123,7 @@ def is_readable(reflection: Reflection) -> bool:
     for value in logprobs.values():
         if math.isnan(value) or value == math.inf:
             return False
-    is_retrieve = reflection["group"] == Group.RETRIEVE
-    asked = _ASKED if is_retrieve else logprobs
+    asked = _DECISION if reflection["group"] == "Retrieve" else logprobs
     return max((logprobs[token] for token in asked), default=-math.inf) > -math.inf
 
 
@@ -247,13 +140,13 @@ def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
 
 def retrieval_probability(reflection: Reflection) -> float:
     """Return P(Retrieval) / (P(Retrieval) + P(No Retrieval)), in [0, 1] (A.3)."""
-    return probabilities({t: reflection["logprobs"][t] for t in _ASKED})[RETRIEVAL]
+    return probabilities({t: reflection["logprobs"][t] for t in _DECISION})[RETRIEVAL]
 
 
 def critique_score(reflection: Reflection) -> float:
     """Return the score s of one critique token (A.3): the expected value of its group."""
-    scores = GROUPS[reflection["group"]].scores
-    return math.fsum(scores[t] * p for t, p in probabilities(reflection["logprobs"]).items())
+    values = VALUES[reflection["group"]]
+    return math.fsum(values[t] * p for t, p in probabilities(reflection["logprobs"]).items())
 
 
 def critique(
@@ -261,7 +154,7 @@ def critique(
 ) -> dict[str, float | None]:
     """Score a segment by the first readable reflection of each of the model's ``groups`` that have
     values; None without one."""
-    scores: dict[str, float | None] = dict.fromkeys(n for n in groups if GROUPS[n].values)
+    scores: dict[str, float | None] = dict.fromkeys(name for name in groups if name in VALUES)
     for reflection in reflections:
         group = reflection["group"]
         if group in scores and scores[group] is None and is_readable(reflection):
@@ -282,27 +175,18 @@ def sequence_probability(logprob: float | None, tokens: int) -> float | None:
 
 
 def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
-    """Return f(y_t, d, Critique) of Eq. 3-4.
-
-    A missing judgement counts as its group's ``absent``, a missing probability as 0.
-    """
+    """Return f(y_t, d, Critique) of Eq. 3-4; what the model did not give counts as 0."""
     terms = segment_terms(scores, sequence, weights)
     return sum(term["weight"] * term["value"] for term in terms)
 
 
 def segment_terms(scores: Critique, sequence: float | None, weights: Weights) -> list[Term]:
     """Return the terms that :func:`segment_score` sums, p(y) first."""
-    terms = [Term(name="p(y)", weight=weights.sequence, value=sequence or 0.0)]
-    for group in _scored(scores):
-        score = scores[group.name]
-        value = group.absent if score is None else score
-        terms.append(Term(name=group.name, weight=weights.of(group), value=value))
-    return terms
-
-
-def _scored(scores: Critique) -> list[ReflectionGroup]:
-    """The groups of a critique, in the table's order."""
-    return [group for name, group in _groups.items() if name in scores]
+    groups = (group for group in VALUES if group in scores)
+    return [
+        Term(name="p(y)", weight=weights.sequence, value=sequence or 0.0),
+        *(Term(name=g, weight=weights.of(g), value=scores[g] or 0.0) for g in groups),
+    ]
 
 
 def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> float:
@@ -316,23 +200,35 @@ def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
     all paths share them. ``sum`` adds the scores, so longer paths win. ``product`` multiplies them,
     as the official code does.
     """
-    return combined(path_terms(segments, weights, rule), rule)
-
-
-def combined(each: Sequence[float], rule: str) -> float:
-    """Return the score of a path whose segments have the scores of :func:`path_terms`."""
+    each = path_terms(segments, weights, rule)
+    if not each:
+        return 0.0
     if rule == "product":
-        return math.prod(each) if each else 0.0
-    return math.fsum(each) / (len(each) or 1 if rule == "mean" else 1)
+        return math.prod(each)
+    return math.fsum(each) / (len(each) if rule == "mean" else 1)
 
 
 def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> list[float]:
     """Return the segment scores that :func:`path_score` averages, adds or multiplies."""
     if rule not in PATH_RULES:
         raise ValueError(f"path rule must be one of {', '.join(PATH_RULES)}, got {rule!r}")
-    if rule == "mean":
-        return _averaged(segments, weights)
-    return [segment_score(s.critique, s.sequence, weights) for s in segments]
+    if rule != "mean":
+        return [segment_score(s.critique, s.sequence, weights) for s in segments]
+    first = next((i for i, segment in enumerate(segments) if segment.retrieved), 0)
+    before: dict[str, list[float]] = {"ISREL": [], "ISSUP": []}
+    each: list[float] = []
+    for segment in segments[first:]:
+        scores = dict(segment.critique)
+        for group, path in before.items():
+            if group in scores:
+                score = scores[group]
+                if score is None:
+                    is_asked = segment.retrieved or not path
+                    score = 0.0 if is_asked else math.fsum(path) / len(path)
+                path.append(score)
+                scores[group] = score
+        each.append(segment_score(scores, segment.sequence, weights))
+    return each
 
 
 def best_path_score(
@@ -340,18 +236,12 @@ def best_path_score(
 ) -> float:
     """Return the highest score that a path can have after at most ``further`` more segments.
 
-    No segment scores above the sum of the weighted values; judgements of the answer count once, at
-    the end. A path whose best is no better than a finished one's need not be continued.
+    No segment scores above the sum of the weights; ISUSE counts once, at the end. A path whose best
+    is no better than a finished one's need not be continued.
     """
-    most, at_end = weights.sequence, 0.0
-    for group in _scored(segments[-1].critique if segments else critique([], list(GROUPS))):
-        weight, absent = weights.of(group), abs(group.absent)
-        # Without their signs, as two negative scores have a positive product.
-        top = max(absent, *map(abs, group.values))
-        if group.judges == "answer":  # absent from the segments before the end
-            most, at_end = most + weight * absent, at_end + weight * (top - absent)
-        else:
-            most += weight * top
+    groups = segments[-1].critique if segments else VALUES
+    most = sum((weights.of(g) for g in ("ISREL", "ISSUP") if g in groups), weights.sequence)
+    at_end = weights.isuse if "ISUSE" in groups else 0.0
     if rule == "sum":
         return path_score(segments, weights, rule) + further * most + at_end
     if rule == "product":
@@ -360,28 +250,8 @@ def best_path_score(
             return math.inf
         return before * max(1.0, most) ** (further - 1) * max(1.0, most + at_end)
     is_judged = any(segment.retrieved for segment in segments)
-    each = _averaged(segments, weights) if is_judged else []
+    each = path_terms(segments, weights, rule) if is_judged else []
     return max(
         (math.fsum(each) + more * most + at_end) / (len(each) + more)
         for more in range(1, further + 1)
     )
-
-
-def _averaged(segments: Sequence[ScoredSegment], weights: Weights) -> list[float]:
-    """The segment scores that rule ``mean`` averages."""
-    first = next((i for i, segment in enumerate(segments) if segment.retrieved), 0)
-    before: dict[str, list[float]] = {}
-    each: list[float] = []
-    for segment in segments[first:]:
-        scores = dict(segment.critique)
-        for group in _scored(scores):
-            if group.judges == "passage":
-                path = before.setdefault(group.name, [])
-                score = scores[group.name]
-                if score is None:
-                    is_asked = segment.retrieved or not path
-                    score = group.absent if is_asked else math.fsum(path) / len(path)
-                path.append(score)
-                scores[group.name] = score
-        each.append(segment_score(scores, segment.sequence, weights))
-    return each

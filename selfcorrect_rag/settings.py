@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.reflection import GROUPS, Group, Weights, registered_groups
+from selfcorrect_rag.reflection import VALUES, Weights
 from selfcorrect_rag.thresholds import Thresholds
 
 MAX_CHARACTERS = 1_000_000
@@ -156,7 +156,7 @@ class Settings(BaseModel):
 
 
 def _critique_tokens() -> list[str]:
-    return [token for group in GROUPS.values() if group.values for token in group.tokens]
+    return [token for tokens in VALUES.values() for token in tokens]
 
 
 class SelfRAGSettings(Settings):
@@ -190,8 +190,6 @@ class SelfRAGSettings(Settings):
     """Weight of the segment being supported by its passage."""
     weight_isuse: float = knob(0.5, "generate_and_critique", ge=0, le=100)
     """Weight of the answer being useful."""
-    group_weights: dict[str, float] = knob({}, "generate_and_critique")
-    """Weights of registered reflection groups, 0 to 100, by name; the others keep their own."""
     weight_sequence: float = knob(1.0, "generate_and_critique", ge=0, le=100)
     """Weight of the segment's own probability, p(y|x,d) of Eq. 3."""
     path_rule: Literal["mean", "sum", "product"] = knob("mean", "generate_and_critique")
@@ -216,28 +214,12 @@ class SelfRAGSettings(Settings):
             raise ValueError(f"{unknown} are not critique tokens; these are: {known}")
         return tokens
 
-    @field_validator("group_weights")
-    @classmethod
-    def _check_weights(cls, weights: dict[str, float]) -> dict[str, float]:
-        known = [group.name for group in registered_groups()]
-        if unknown := [name for name in weights if name not in known]:
-            raise ValueError(
-                f"{unknown} are not registered groups ({known}); the paper's have weight_isrel, "
-                "weight_issup and weight_isuse"
-            )
-        if not all(0 <= weight <= 100 for weight in weights.values()):
-            raise ValueError(f"weights must be 0 to 100, got {weights}")
-        return weights
-
     @property
     def weights(self) -> Weights:
         """The weights of Eq. 3-4."""
-        paper = {
-            Group.ISREL.value: self.weight_isrel,
-            Group.ISSUP.value: self.weight_issup,
-            Group.ISUSE.value: self.weight_isuse,
-        }
-        return Weights(self.weight_sequence, {**paper, **self.group_weights})
+        return Weights(
+            self.weight_sequence, self.weight_isrel, self.weight_issup, self.weight_isuse
+        )
 
     @property
     def closed(self) -> bool:

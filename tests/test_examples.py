@@ -9,10 +9,7 @@ import pytest
 
 from selfcorrect_rag import demo
 from selfcorrect_rag.demo import demo_passages
-from selfcorrect_rag.reflection import unregister_group
 from selfcorrect_rag.search import Index, as_web_search
-from tests.prompted_runs import hard, opinion
-from tests.providers import Provider
 from tests.test_docs import ROOT
 
 QUESTION = "Who wrote Middlemarch?"
@@ -83,19 +80,6 @@ def test_crag_with_tavily(
     assert "Harper Lee" in proposed
     assert searched == [query.format(proposed) for query in queries]
     assert answer in capsys.readouterr().out
-
-
-def test_own_reflection_group(capsys: pytest.CaptureFixture[str]) -> None:
-    def answer(prompt: str) -> str:
-        return hard(opinion)(prompt) + ("\nISPLAIN: [Plain]" if "ISPLAIN" in prompt else "")
-
-    module = example("own_reflection_group")
-    try:
-        module.main(Provider(answer=answer), QUESTION)
-    finally:
-        unregister_group("ISPLAIN")
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("1.0") and "George Eliot" in line for line in lines)
 
 
 def test_own_strip_filter(capsys: pytest.CaptureFixture[str]) -> None:

@@ -37,7 +37,7 @@ def critique_of(isrel: Any, issup: Any, isuse: Any) -> dict[str, float | None]:
 
 
 def weights_of(isrel: float, issup: float, isuse: float, sequence: float) -> Weights:
-    return Weights(sequence, {"ISREL": isrel, "ISSUP": issup, "ISUSE": isuse})
+    return Weights(sequence, isrel, issup, isuse)
 
 
 def score(group: str, **given: float) -> float | None:

@@ -220,7 +220,6 @@ def test_a_failed_turn_is_resumed_from_its_last_step() -> None:
         ({"beam_with": 3}, "did you mean beam_width"),
         ({"beam_width": 0}, "beam_width: Input should be greater than"),
         ({"hard_constraints": ["[Bad]"]}, "not critique tokens"),
-        ({"group_weights": {"x": 1.0}}, "not registered groups"),
     ],
     ids=str,
 )

@@ -41,19 +41,16 @@ from selfcorrect_rag.prompts.chat import (
     segment_request,
 )
 from selfcorrect_rag.prompts.critic import (
+    GROUP_PROMPTS,
     ISREL,
     ISSUP,
     ISUSE,
     RETRIEVE_MORE,
     CritiquePrompt,
     Instance,
-    group_prompt,
-    registered_prompts,
 )
 from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.reflection import (
-    GROUPS,
-    PAPER_GROUPS,
     TOKENS,
     Group,
     Reflection,
@@ -125,11 +122,6 @@ class PromptedReflectionLLM(ReflectionLLM):
         return {"model": model_name(self.model), "critic": model_name(self.critic or self.model)}
 
     @property
-    def groups(self) -> tuple[str, ...]:
-        """The paper's reflection groups, and registered ones that have an instruction."""
-        return (*PAPER_GROUPS, *(group.name for group, _ in registered_prompts()))
-
-    @property
     def counts(self) -> Counter[str]:
         """Counts of malformed and failed critiques; see :class:`ChatClassifier`."""
         return self._classifier.counts
@@ -144,9 +136,8 @@ class PromptedReflectionLLM(ReflectionLLM):
         written = prompts if self.sentences else min(prompts, self.candidates)
         if not critique:
             return prompts
-        critiques = 2 + len(registered_prompts())
         relevance_calls = -(-prompts // PASSAGES_PER_CALL) if self.joined else prompts
-        return 2 * relevance_calls + written * (1 + 2 * (1 if self.joined else critiques))
+        return 2 * relevance_calls + written * (1 + 2 * (1 if self.joined else 2))
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         return run(self._calls(prompts, **options), self.max_concurrency)
@@ -168,9 +159,8 @@ class PromptedReflectionLLM(ReflectionLLM):
     ) -> Calls[list[Segment]]:
         pending = [_Pending(segment_request(prompt)) for prompt in prompts]
         if choose is not None:
-            prompt = group_prompt(GROUPS[choose])
-            assert prompt is not None, "it is one of the groups"
-            yield from self._criticise([(segment, [prompt]) for segment in pending])
+            asked = [GROUP_PROMPTS[Group(choose)]]
+            yield from self._criticise([(segment, asked) for segment in pending])
             return [segment.finished() for segment in pending]
         if critique:
             yield from self._judge_passages(pending)
@@ -279,9 +269,7 @@ class _Pending:
     def critique_prompts(self) -> list[CritiquePrompt]:
         """The critique prompts for the written segment."""
         support = [ISSUP] if self.has_evidence else []
-        asks = {"passage": self.has_evidence, "segment": True, "answer": not self.is_open}
-        own = [prompt for group, prompt in registered_prompts() if asks[group.judges]]
-        return [*support, RETRIEVE_MORE if self.is_open else ISUSE, *own]
+        return [*support, RETRIEVE_MORE if self.is_open else ISUSE]
 
     @property
     def judged(self) -> Instance:

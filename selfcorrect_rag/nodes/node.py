@@ -42,7 +42,6 @@ from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.nodes.costs import CallCounter, batch_usage
 from selfcorrect_rag.prompts.labels import LabelParser
-from selfcorrect_rag.reflection import registered_groups
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, plus, total
 
@@ -339,8 +338,7 @@ def cache_policy(
     """
     if isinstance(model, Runnable) and model.config_specs:
         return None
-    groups = [g for g in registered_groups() if g.name in getattr(model, "groups", ())]
-    asks = [node.name, identity(model), repr(groups), repr(getattr(model, "thresholds", None))]
+    asks = [node.name, identity(model), repr(getattr(model, "thresholds", None))]
 
     def key(state: dict[str, Any]) -> str:
         state = {**_BLANK, **state, "question": state.get("standalone_question")}

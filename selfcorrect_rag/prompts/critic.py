@@ -6,7 +6,7 @@ texts are untrusted: each stands in a field of its own, and no text can open ano
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import NamedTuple
 
 from selfcorrect_rag.prompts.labels import LabelParser
@@ -16,14 +16,11 @@ from selfcorrect_rag.reflection import (
     CONTINUE,
     IRRELEVANT,
     NO_RETRIEVAL,
-    PAPER_GROUPS,
     RELEVANT,
     RETRIEVAL,
     TOKENS,
     UTILITY,
     Group,
-    ReflectionGroup,
-    registered_groups,
 )
 
 SEPARATOR = "\n\n##\n"
@@ -185,35 +182,11 @@ CRITIQUE_PROMPTS: Mapping[str, CritiquePrompt] = {
     "utility": ISUSE,
 }
 """The prompts by their names in the official data."""
-_OF_GROUP = {Group.RETRIEVE: RETRIEVE, Group.ISREL: ISREL, Group.ISSUP: ISSUP, Group.ISUSE: ISUSE}
-_FIELDS = {
-    "passage": ("instruction", "preceding_sentences", "evidence", "segment"),
-    "segment": ("instruction", "preceding_sentences", "segment"),
-    "answer": ("instruction", "output"),
+
+GROUP_PROMPTS = {
+    Group.RETRIEVE: RETRIEVE,
+    Group.ISREL: ISREL,
+    Group.ISSUP: ISSUP,
+    Group.ISUSE: ISUSE,
 }
-
-
-@cache
-def group_prompt(group: ReflectionGroup) -> CritiquePrompt | None:
-    """Return the prompt for a group's token; None for a registered group without an instruction.
-
-    For Retrieve it is table 8, the decision before the first segment.
-    """
-    if group.name in PAPER_GROUPS:
-        return _OF_GROUP[Group(group.name)]
-    if not group.instruction:
-        return None
-    labels = {token: token for token in group.tokens}
-    fields = _FIELDS[group.judges]
-    return CritiquePrompt(group.name, group.instruction, fields, f"{group.name}:", labels)
-
-
-def registered_prompts() -> list[tuple[ReflectionGroup, CritiquePrompt]]:
-    """Return the registered groups that a chat model can be asked for, with their prompts."""
-    prompts = ((group, group_prompt(group)) for group in registered_groups())
-    return [(group, prompt) for group, prompt in prompts if prompt]
-
-
-def critique_prompts() -> dict[str, CritiquePrompt]:
-    """Return the paper's prompts by name, and those of registered groups by group."""
-    return {**CRITIQUE_PROMPTS, **{group.name: prompt for group, prompt in registered_prompts()}}
+"""The prompt for each group's token; Retrieve's is table 8, for the first segment."""

@@ -5,8 +5,7 @@ A question, a passage or a web page may contain the characters ``[Fully supporte
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.documents import Document
@@ -15,7 +14,10 @@ from langchain_core.prompt_values import PromptValue
 
 from selfcorrect_rag.intake import valid
 from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.reflection import control_tokens
+from selfcorrect_rag.reflection import CONTROL_TOKENS
+
+_LOOK_ALIKE = re.compile(
+    "|".join(f"{re.escape(t[0])}(?=\u200b*{re.escape(t[1:])})" for t in CONTROL_TOKENS)
 
 
 class Part(NamedTuple):
@@ -53,12 +55,11 @@ class PromptString(str):
     prompt: Prompt
 
     def __new__(cls, prompt: Prompt) -> "PromptString":
-        look_alike = _look_alike(control_tokens())
         string = super().__new__(
             cls,
             "".join(
                 # Unlike quoting, this keeps different texts different.
-                part.text if part.kind == "control" else look_alike.sub("\\g<0>\u200b", part.text)
+                part.text if part.kind == "control" else _LOOK_ALIKE.sub("\\g<0>\u200b", part.text)
                 for part in prompt.parts
             ),
         )
@@ -73,10 +74,7 @@ def prompt_of(text: str) -> Prompt:
     return Prompt(parts=(Part(text, "untrusted", shorten=1),))
 
 
-@cache
-def _look_alike(tokens: Sequence[str]) -> re.Pattern[str]:
-    patterns = (f"{re.escape(t[0])}(?=\u200b*{re.escape(t[1:])})" for t in tokens)
-    return re.compile("|".join(patterns))
+)
 
 
 def passage_title(document: Document) -> str:

@@ -8,11 +8,10 @@ Pure Python, in time linear in the text.
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 
 from selfcorrect_rag.prompts.tables import entries
-from selfcorrect_rag.reflection import control_tokens
+from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     family: tuple(tokens.split()) for family, tokens in entries("special_tokens").items()
@@ -65,7 +64,7 @@ def _is_mark(found: re.Match[str]) -> bool:
     if found.lastgroup is None:  # <document
         return True
     name = _SPACE.sub(" ", _NUMBER.sub("0", found[0] + found[found.lastgroup]))
-    is_own = name.replace(" ", "") in _own(control_tokens())
+    is_own = name.replace(" ", "") in _OWN
     return is_own or name in _TEMPLATES or bool(_BARS.fullmatch(name))
 
 
@@ -94,6 +93,4 @@ _TEMPLATES = frozenset(
 )
 
 
-@cache
-def _own(tokens: Sequence[str]) -> frozenset[str]:
-    return frozenset(_SPACE.sub("", _NUMBER.sub("0", _folded(token))) for token in tokens)
+_OWN = frozenset(_SPACE.sub("", _NUMBER.sub("0", _folded(token))) for token in CONTROL_TOKENS)

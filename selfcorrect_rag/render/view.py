@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from langgraph.types import Interrupt
 
 from selfcorrect_rag.intake import shown_source, source_of, title_line, title_of, web_address
-from selfcorrect_rag.reflection import GROUPS
+from selfcorrect_rag.reflection import TOKENS
 
 Result = Mapping[str, Any]
 """A graph's result, or the JSON of one."""
@@ -137,7 +137,7 @@ def _candidate(number: int, candidate: Mapping[str, Any], knowledge: str) -> dic
         "judgements": {
             group: sorted(given.items(), key=lambda item: -item[1])
             for group, given in (candidate.get("judgements") or {}).items()
-            if group in GROUPS
+            if group in TOKENS
         },
         "chosen": bool(candidate.get("chosen")),
         "dropped": visible(candidate.get("dropped") or ""),

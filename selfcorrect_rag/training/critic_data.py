@@ -13,7 +13,7 @@ from selfcorrect_rag.journal import run_folder, write_rows
 from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.models.critic import CriticInput, critic_input
 from selfcorrect_rag.models.from_name import find_language_model
-from selfcorrect_rag.prompts.critic import CritiquePrompt, Instance, critique_prompts
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, CritiquePrompt, Instance
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training.labelling import (
@@ -49,8 +49,8 @@ class CriticDataOptions(LabellingOptions, temperature=1.0):
     @field_validator("prompts")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := set(names) - critique_prompts().keys():
-            raise ValueError(f"no prompt {min(unknown)}; there are {', '.join(critique_prompts())}")
+        if unknown := set(names) - CRITIQUE_PROMPTS.keys():
+            raise ValueError(f"no prompt {min(unknown)}; there are {', '.join(CRITIQUE_PROMPTS)}")
         return names
 
 
@@ -132,7 +132,7 @@ def label_critic_data(
         ``outcomes`` by group (labelled, malformed, failed), ``tokens`` by group, and the usage;
         with ``options.estimate`` the ``calls`` and ``input_tokens`` that are needed.
     """
-    instances, known = list(instances), critique_prompts()
+    instances, known = list(instances), CRITIQUE_PROMPTS
     requests: dict[str, Request] = {}
     rows: dict[str, dict[str, Any]] = {}
     for name in options.prompts or known:

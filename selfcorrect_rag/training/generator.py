@@ -15,7 +15,7 @@ from selfcorrect_rag.models.checkpoints import max_input_tokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.self_rag import instruction_parts, question_text
-from selfcorrect_rag.reflection import END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS, control_tokens
+from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS
 from selfcorrect_rag.training.critic import agreement
 from selfcorrect_rag.training.fine_tuning import (
     CausalOptions,
@@ -153,7 +153,7 @@ def output_parts(output: str) -> Iterator[tuple[Part, bool]]:
     Raises:
         BadTrainingData: a paragraph token lacks its other half.
     """
-    tokens = re.compile(f"({'|'.join(map(re.escape, control_tokens()))})")
+    tokens = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
     for number, stretch in enumerate(_SPAN.split(output.strip())):
         if number % 2:
             yield Part(PARAGRAPH, "control"), True
@@ -224,7 +224,7 @@ def add_control_tokens(model: Any, tokenizer: Any) -> int:
     if tokenizer.eos_token_id is None:
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     known, present = len(tokenizer), tokenizer.get_added_vocab()
-    missing = [token for token in control_tokens() if token not in present]
+    missing = [token for token in CONTROL_TOKENS if token not in present]
     if not missing:
         return 0
     new = [AddedToken(token, special=True, normalized=False) for token in missing]

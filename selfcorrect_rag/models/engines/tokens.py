@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
-from selfcorrect_rag.reflection import CONTROL_TOKENS, PAPER_GROUPS, registered_groups
+from selfcorrect_rag.reflection import CONTROL_TOKENS, PAPER_GROUPS
 from selfcorrect_rag.state import Piece
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ class ControlledTokenizer:
 
     Raises:
         NotAReflectionModel: the vocabulary lacks a token of
-            :data:`~selfcorrect_rag.reflection.CONTROL_TOKENS`, has some but not all tokens of a
-            registered group, or splits one.
+            :data:`~selfcorrect_rag.reflection.CONTROL_TOKENS`, or splits one.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
@@ -79,14 +78,9 @@ class ControlledTokenizer:
                 f"the vocabulary has no {missing[0]} (nor {len(missing) - 1} others): use a "
                 "checkpoint trained for Self-RAG, such as selfrag/selfrag_llama2_7b"
             )
-        own = [group for group in registered_groups() if added.keys() & set(group.tokens)]
-        for group in own:
-            if lacking := [token for token in group.tokens if token not in added]:
-                raise NotAReflectionModel(f"the vocabulary has {group.name} without {lacking[0]}")
-        self.groups: tuple[str, ...] = (*PAPER_GROUPS, *(group.name for group in own))
+        self.groups: tuple[str, ...] = PAPER_GROUPS
         """Names of the reflection groups that the vocabulary has."""
-        control = (*CONTROL_TOKENS, *(token for group in own for token in group.tokens))
-        self.control_ids: dict[str, int] = {token: added[token]["id"] for token in control}
+        self.control_ids = {token: int(added[token]["id"]) for token in CONTROL_TOKENS}
         self._control_tokens = {token_id: token for token, token_id in self.control_ids.items()}
         self._special = frozenset(token["id"] for token in added.values() if _is_special(token))
         self.eos_id: int | None = tokenizer.eos_token_id
@@ -101,7 +95,9 @@ class ControlledTokenizer:
         # A control token that strips adjacent spaces, or is matched in normalized text, changes how
         # its neighbours are encoded.
         self._is_apart = not any(
-            added[token][flag] for token in control for flag in ("normalized", "lstrip", "rstrip")
+            added[token][flag]
+            for token in CONTROL_TOKENS
+            for flag in ("normalized", "lstrip", "rstrip")
         )
         self._encode_span = lru_cache(REMEMBERED_SPANS)(self._encode_new_span)
 
