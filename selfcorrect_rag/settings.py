@@ -122,6 +122,8 @@ class Settings(BaseModel):
         Raises:
             BadSettings: they are another graph's settings, or a value is out of bounds.
         """
+        if isinstance(given, cls):  # Self-CRAG's, for one of CRAG's nodes, too
+            return given
         return cls(**given) if isinstance(given, Mapping) else cls().merged(given, shared=False)
 
     def merged(self, context: object, *, shared: bool = True) -> Self:
