@@ -18,6 +18,7 @@ from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 _LOOK_ALIKE = re.compile(
     "|".join(f"{re.escape(t[0])}(?=\u200b*{re.escape(t[1:])})" for t in CONTROL_TOKENS)
+)
 
 
 class Part(NamedTuple):
@@ -72,9 +73,6 @@ def prompt_of(text: str) -> Prompt:
     if isinstance(text, PromptString):
         return text.prompt
     return Prompt(parts=(Part(text, "untrusted", shorten=1),))
-
-
-)
 
 
 def passage_title(document: Document) -> str:
