@@ -1,70 +1,182 @@
-"""Fine-tunes Self-RAG's critic on a teacher's reflection tokens (section 3.2.1, Eq. 1, B.1)."""
+"""Self-RAG's critic: its data, a language model's reflection tokens (section 3.2.1, A.1), and its
+fine-tuning on them (Eq. 1, B.1)."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from langchain_core.runnables import Runnable
+from pydantic import field_validator
+
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.journal import write_rows
+from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.models.checkpoints import max_input_tokens
-from selfcorrect_rag.models.critic import Critic, CriticTokenizer
+from selfcorrect_rag.models.critic import Critic, CriticInput, CriticTokenizer, critic_input
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, CritiquePrompt, Instance
+from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
-from selfcorrect_rag.training.critic_data import CriticRow, read_critic_rows
 from selfcorrect_rag.training.fine_tuning import (
-    TuningOptions,
-    adapt,
+    MASKED,
+    CausalOptions,
+    Examples,
     export,
-    fine_tune,
     load_decoder,
     prepare,
+    tune_causal,
     write_report,
 )
-from selfcorrect_rag.training.rows import Progress
+from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all, request_key
+from selfcorrect_rag.training.rows import Filled, PartOfData, Progress, Row, part_of, read_rows
+
+_OFFICIAL_TASKS = {"groundness": "groudness"}
+"""Names of prompts in the official data where they differ; the spelling is theirs."""
 
 
-class CriticOptions(TuningOptions, model="meta-llama/Llama-2-7b-hf"):
-    """Options of ``train critic``, the paper's (B.1)."""
+class CriticDataOptions(LabellingOptions, temperature=1.0, max_tokens=200):
+    """Options of ``train critic-data``; defaults are the paper's (A.1).
+
+    Rows are {instruction, output} and perhaps input, evidence, preceding_sentences, target_output.
+    """
+
+
+class CriticOptions(CausalOptions, model="meta-llama/Llama-2-7b-hf"):
+    """Options of ``train critic``, the paper's (B.1); rows are those that critic-data writes."""
+
+
+class CriticInstance(Row):
+    """A row to be labelled. The judged sentence is ``target_output``, as in the official data, and
+    ``output`` the whole output; without it, ``output`` is the sentence, and the whole too if
+    nothing precedes it."""
+
+    instruction: Filled
+    input: str = ""
+    output: str = ""
+    preceding_sentences: str = ""
+    target_output: str = ""
+    evidence: str = ""
+
+    @property
+    def instance(self) -> Instance:
+        """The row as the prompts take it."""
+        is_whole = self.target_output or not self.preceding_sentences.strip()
+        return Instance(
+            self.instruction,
+            input=self.input,
+            output=self.output if is_whole else "",
+            preceding_sentences=self.preceding_sentences,
+            segment=self.target_output or self.output,
+            evidence=self.evidence,
+        )
+
+
+class CriticRow(Row):
+    """A labelled example for the critic, as :func:`label_critic_data` writes it."""
+
+    key: str
+    instruction: str
+    input: str
+    token: str
+    part: PartOfData
+
+    @field_validator("token")
+    @classmethod
+    def _known(cls, token: str) -> str:
+        if token not in GROUP_OF:
+            raise ValueError(f"{token} is not a reflection token")
+        return token
+
+    @property
+    def critic_input(self) -> CriticInput:
+        """The question that the token answers."""
+        return CriticInput(self.instruction, self.input, GROUP_OF[self.token])
+
+
+def label_critic_data(
+    options: CriticDataOptions, model: Runnable[Any, Any] | None = None, progress: Progress = None
+) -> dict[str, Any]:
+    """Label rows with reflection tokens by any chat model: the data of Self-RAG's critic.
+
+    Writes JSONL with the official fields (instruction, input, output, task) and ``key``, ``group``,
+    ``part``, ``token`` and ``explanation``. Each of the paper's prompts (tables 8 to 12) is asked
+    about each row that has what it needs, and once about equal ones.
+
+    Returns:
+        The counts of :func:`~.labelling.ask_all`, and the ``tokens``.
+    """
+    requests: list[Request] = []
+    rows: dict[str, dict[str, Any]] = {}
+    instances = [row.instance for row in read_rows(options.data, CriticInstance)]
+    for name, prompt in CRITIQUE_PROMPTS.items():
+        for instance in instances:
+            if not prompt.lacks(instance):
+                requests.append(_request(prompt, instance))
+                rows.setdefault(requests[-1].key, _row(name, prompt, instance))
+    labels, counts = ask_all(options, requests, model, progress)
+    made = [{"key": key, **row, **labels[key]} for key, row in rows.items() if key in labels]
+    write_rows(options.out, made)
+    return {**counts, "tokens": dict(Counter(row["token"] for row in made))}
+
+
+def _request(prompt: CritiquePrompt, instance: Instance) -> Request:
+    def read(answer: Any) -> Mapping[str, Any] | None:
+        found = prompt.read(written_text(answer))
+        if found is None:
+            return None
+        return {"output": found.token, "token": found.token, "explanation": found.explanation}
+
+    text = prompt.prompt(instance)
+    return Request(request_key(prompt.group, text), text, read)
+
+
+def _row(name: str, prompt: CritiquePrompt, instance: Instance) -> dict[str, Any]:
+    """The fields of a row besides its label."""
+    given, question = critic_input(prompt, instance), instance.instruction
+    if instance.input:
+        question = question_text(instance.input, instance.instruction)
+    return {
+        "group": given.group,
+        "task": _OFFICIAL_TASKS.get(name, name),
+        "part": part_of(question),
+        "instruction": given.instruction,
+        "input": given.input,
+    }
 
 
 def train_critic(
-    rows: Sequence[CriticRow],
-    out: Path,
-    options: CriticOptions | None = None,
-    *,
-    base: tuple[Any, Any] | None = None,
+    options: CriticOptions, progress: Progress = None, *, base: tuple[Any, Any] | None = None
 ) -> dict[str, Any]:
-    """Fine-tune a critic on a teacher's labels and test it on held-out questions.
+    """Fine-tune Self-RAG's critic on a teacher's labels, and test it on held-out questions.
 
-    Arguments, resumption and errors are those of every fine-tuning; see
-    :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "critic"``.
+    See :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "critic"``.
 
     Returns:
         ``rows`` by part, how many were ``shortened``, and for ``development`` and ``test`` the
         :func:`agreement` (the paper's figure 5).
     """
-    options = options or CriticOptions()
+    # The order depends on the rows alone.
+    rows = sorted(read_rows(options.data, CriticRow), key=lambda row: row.key)
     parts = {p: [r for r in rows if r.part == p] for p in ("train", "development", "test")}
     for name in ("train", "test"):
         if not parts[name]:
             raise BadTrainingData(f"no row of the {len(rows)} is in the {name} part")
-    run_id = prepare(out, options, rows)
-    from transformers import DataCollatorForSeq2Seq
-
+    run_id = prepare(options, rows)
     model, tokenizer = load_decoder(options, base)
     encoder = CriticTokenizer(tokenizer, max_input_tokens(model, options.max_length))
-    examples = [encoder.example(row.critic_input, row.token) for row in parts["train"]]
-    model, collate = adapt(model, options, "CAUSAL_LM"), DataCollatorForSeq2Seq(tokenizer)
-    trainer = fine_tune(model, examples, collate, out, options, run_id)
-    trained = export(trainer, tokenizer, out / "critic")
-    lengths = [len(encoder.prompt_ids(row.critic_input)) for row in parts["train"]]
-    report: dict[str, Any] = {
-        "rows": {name: len(of_part) for name, of_part in parts.items()},
-        "shortened": sum(length > encoder.limit for length in lengths),
-    }
+    examples = Examples()
+    for row in parts["train"]:
+        example = encoder.example(row.critic_input, row.token)
+        examples.add(example["input_ids"], [label != MASKED for label in example["labels"]])
+        examples.shortened += len(encoder.prompt_ids(row.critic_input)) > encoder.limit
+    trainer = tune_causal(model, examples, options, run_id)
+    trained = export(trainer, tokenizer, options.out / "critic")
+    report: dict[str, Any] = {"rows": {name: len(of_part) for name, of_part in parts.items()}}
+    report["shortened"] = examples.shortened
     with Critic.from_model(trained, tokenizer, max_tokens=options.max_length) as critic:
         for name in ("development", "test"):
             given = critic.judge([row.critic_input for row in parts[name]])
             report[name] = agreement(zip((row.token for row in parts[name]), given, strict=True))
-    return write_report(out, report)
+    return write_report(options.out, report)
 
 
 def agreement(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -74,21 +186,14 @@ def agreement(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         By group: the ``accuracy`` and the ``base_rate`` of always giving the commonest token, in
         [0, 1] or None without pairs, and the ``confusion``: counts by right and given token.
     """
-    confusion: dict[str, dict[str, dict[str, int]]] = {
-        group: {right: dict.fromkeys(tokens, 0) for right in tokens}
-        for group, tokens in TOKENS.items()
-    }
-    for right, given in pairs:
-        confusion[GROUP_OF[right]][right][given] += 1
-    accuracy, base_rate = {}, {}
-    for group, table in confusion.items():
-        totals = [sum(row.values()) for row in table.values()]
-        hits = sum(table[token][token] for token in table)
+    found = Counter(pairs)
+    accuracy: dict[str, float | None] = {}
+    base_rate: dict[str, float | None] = {}
+    confusion = {}
+    for group, of in TOKENS.items():
+        confusion[group] = {right: {given: found[right, given] for given in of} for right in of}
+        totals = [sum(row.values()) for row in confusion[group].values()]
+        hits = sum(found[token, token] for token in of)
         accuracy[group] = hits / sum(totals) if any(totals) else None
         base_rate[group] = max(totals) / sum(totals) if any(totals) else None
     return {"accuracy": accuracy, "base_rate": base_rate, "confusion": confusion}
-
-
-def run(data: Path, out: Path, options: CriticOptions, progress: Progress) -> dict[str, Any]:
-    """Fine-tune a critic on a file; see :func:`train_critic`."""
-    return train_critic(read_critic_rows(data), out, options)

@@ -4,11 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal
-
-from pydantic import model_validator
+from typing import Any
 
 from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
 from selfcorrect_rag.models.checkpoints import max_input_tokens
@@ -20,39 +16,22 @@ from selfcorrect_rag.training.critic import agreement
 from selfcorrect_rag.training.fine_tuning import (
     CausalOptions,
     Examples,
+    count_rows,
     export,
     load_decoder,
-    predict_tokens,
     prepare,
     tune_causal,
     write_report,
 )
-from selfcorrect_rag.training.rows import Filled, Progress, Row, read_rows
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "7b": {},
-    "13b": {"model": "meta-llama/Llama-2-13b-hf", "max_length": 1524},
-    "8b": {
-        "model": "meta-llama/Meta-Llama-3-8B-Instruct",
-        "num_train_epochs": 1.0,
-        "learning_rate": 1e-5,
-        "lr_scheduler_type": "cosine",
-        "max_length": 4096,
-    },
-}
-"""7b and 13b are Self-RAG's (B.1); 8b is InstructRAG's re-implementation of it (appendix B)."""
+from selfcorrect_rag.training.rows import Filled, Progress, Row, Share, is_held_out, read_rows
 
 
 class GeneratorOptions(CausalOptions, model="meta-llama/Llama-2-7b-hf"):
-    """Options of ``train generator``; fields that are not given have the values of ``preset``."""
+    """Options of ``train generator``, Self-RAG's for 7B; rows are {instruction, output, input}, as
+    generator-data writes them."""
 
-    preset: Literal["7b", "13b", "8b"] = "7b"
-    """The paper's model of that size."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _preset(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return {**PRESETS.get(given.get("preset", "7b"), {}), **given}
+    held_out_ratio: Share = 0.02
+    """Share of the questions held out for the report."""
 
 
 class GeneratorRow(Row):
@@ -76,68 +55,66 @@ class GeneratorRow(Row):
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
 
-def read_generator_rows(path: Path) -> list[GeneratorRow]:
-    """Read rows with or without reflection tokens."""
-    return read_rows(path, GeneratorRow)
-
-
 def train_generator(
-    rows: Sequence[GeneratorRow],
-    out: Path,
-    options: GeneratorOptions | None = None,
-    *,
-    base: tuple[Any, Any] | None = None,
+    options: GeneratorOptions, progress: Progress = None, *, base: tuple[Any, Any] | None = None
 ) -> dict[str, Any]:
-    """Fine-tune a causal language model to retrieve, write and criticise.
+    """Fine-tune Self-RAG's generator, a causal model that retrieves, writes and criticises.
 
-    Its vocabulary grows by the control tokens that it lacks. Arguments, resumption and errors are
-    those of every fine-tuning; see :mod:`~selfcorrect_rag.training.fine_tuning`. The result is
-    ``out / "generator"``.
+    Its vocabulary grows by the control tokens that it lacks. See
+    :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "generator"``.
 
     Returns:
-        See :func:`~.fine_tuning.tune_causal`; also ``tokens`` added to the vocabulary, and of the
-        ``held_out`` rows by kind (``text``, a group, ``paragraph``, ``end``) the ``tokens`` and
-        their mean ``loss`` (negative natural log-probability), and the
+        See :func:`~.fine_tuning.count_rows`; also ``tokens`` added to the vocabulary, and of the
+        ``held_out`` rows the mean ``loss`` (negative natural log-probability per token) and the
         :func:`~.critic.agreement` of the likeliest token of each group.
     """
-    options = options or GeneratorOptions()
+    rows = read_rows(options.data, GeneratorRow)
     _check_outputs(rows)
-    run_id = prepare(out, options, rows)
+    run_id = prepare(options, rows)
     model, tokenizer = load_decoder(options, base)
     added = add_control_tokens(model, tokenizer)
     controlled = ControlledTokenizer(tokenizer)
     longest = max_input_tokens(model, options.max_length)
-    ids = controlled.control_ids
-
-    def encode(some: Sequence[GeneratorRow]) -> Examples:
-        return generator_examples(some, controlled, longest)
-
-    trainer, held_out, report = tune_causal(
-        model, rows, lambda r: r.question, encode, out, options, run_id, tokens=ids.values()
+    train, held_out = (
+        generator_examples(
+            [r for r in rows if is_held_out(r.question, options.held_out_ratio) == held],
+            controlled,
+            longest,
+        )
+        for held in (False, True)
     )
-    groups = [[ids[token] for token in TOKENS[group]] for group in controlled.groups]
+    trainer = tune_causal(model, train, options, run_id, controlled.control_ids.values())
+    report = count_rows(train, held_out)
     report["tokens"]["added"] = added
-    report["held_out"] = _held_out(predict_tokens(trainer, held_out, groups), controlled)
-    export(trainer, tokenizer, out / "generator")
-    return write_report(out, report)
+    report["held_out"] = _test(trainer, held_out, controlled)
+    export(trainer, tokenizer, options.out / "generator")
+    return write_report(options.out, report)
 
 
-def _held_out(
-    predicted: Sequence[tuple[int, float, int]], tokenizer: ControlledTokenizer
-) -> dict[str, Any]:
-    name = {token_id: token for token, token_id in tokenizer.control_ids.items()}
-    kinds: dict[int | None, str] = {i: GROUP_OF[t] for i, t in name.items() if t in GROUP_OF}
-    kinds |= {tokenizer.control_ids[PARAGRAPH]: "paragraph", tokenizer.eos_id: "end"}
-    losses: dict[str, list[float]] = {
-        kind: [] for kind in ("text", *tokenizer.groups, "paragraph", "end")
-    }
-    for token_id, loss, _ in predicted:
-        losses[kinds.get(token_id, "text")].append(loss)
-    return {
-        "tokens": {kind: len(of_kind) for kind, of_kind in losses.items()},
-        "loss": {kind: fmean(of_kind) if of_kind else None for kind, of_kind in losses.items()},
-        **agreement((name[right], name[best]) for right, _, best in predicted if best >= 0),
-    }
+def _test(trainer: Any, held_out: Examples, tokenizer: ControlledTokenizer) -> dict[str, Any]:
+    """Predict each reflection token from the tokens before it; all processes call."""
+    import torch
+
+    ids, names = tokenizer.control_ids, {i: token for token, i in tokenizer.control_ids.items()}
+    groups = [[ids[token] for token in TOKENS[group]] for group in tokenizer.groups]
+
+    def likeliest(logits: Any, labels: Any) -> Any:
+        """Return per token the likeliest id of its group, -1 if it is in none."""
+        logits, right = logits[:, :-1], labels[:, 1:]
+        chosen = torch.full_like(right, -1)
+        for group in groups:
+            of_group = torch.tensor(group, device=logits.device)
+            best = of_group[logits[..., of_group].argmax(-1)]
+            chosen = torch.where(torch.isin(right, of_group), best, chosen)
+        return chosen
+
+    if not held_out.rows:
+        return {"loss": None, **agreement(())}
+    trainer.preprocess_logits_for_metrics = likeliest
+    chosen, right, metrics = trainer.predict(held_out.rows)
+    pairs = zip(right[:, 1:][chosen >= 0].tolist(), chosen[chosen >= 0].tolist(), strict=True)
+    found = agreement((names[token], names[best]) for token, best in pairs)
+    return {"loss": metrics["test_loss"], **found}
 
 
 _SPAN = re.compile(f"{re.escape(PARAGRAPH)}(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
@@ -187,25 +164,16 @@ def generator_examples(
     """
     found = Examples()
     for row in rows:
-        prompt = [part._replace(shorten=0) for part in instruction_parts(row.question)]
-        parts, is_learned = zip(*output_parts(row.output), strict=True)
-        begun, whole = tokenizer.encode(
-            [Prompt(parts=tuple(prompt)), Prompt(parts=(*prompt, *parts))]
-        )
-        joins = whole.ids[: len(begun.ids)] == begun.ids
-        # If an id spans the border, the output is encoded apart: at first a model sees the prompt.
-        before = tuple(prompt) if joins else ()
-        start = len(begun.ids) if joins else begun.counts[0]
-        room = longest - 1 - (0 if joins else len(begun.ids) - start)
+        prompt = [(part._replace(shorten=0), False) for part in instruction_parts(row.question)]
+        parts, learned = zip(*prompt, *output_parts(row.output), strict=True)
         try:
-            cut = tokenizer.encode([Prompt(parts=(*before, *parts))], room)[0]
+            encoded = tokenizer.encode([Prompt(parts=parts)], longest - 1)[0]
         except PromptTooLong:
             found.left_out += 1
             continue
-        learned = [is_learned[owner - len(before)] for owner in cut.owners[start:]]
-        found.shortened += cut.shortened > 0
-        ids = [*begun.ids, *cut.ids[start:], tokenizer.eos_id or 0]
-        found.add(ids, [*(False for _ in begun.ids), *learned, True])
+        found.shortened += encoded.shortened > 0
+        is_learned = [owner >= 0 and learned[owner] for owner in encoded.owners]
+        found.add([*encoded.ids, tokenizer.eos_id or 0], [*is_learned, True])
     return found
 
 
@@ -238,8 +206,3 @@ def add_control_tokens(model: Any, tokenizer: Any) -> int:
                 if weights is not None:
                     weights[ids] = weights[:known].float().mean(0).to(weights.dtype)
     return len(missing)
-
-
-def run(data: Path, out: Path, options: GeneratorOptions, progress: Progress) -> dict[str, Any]:
-    """Fine-tune a generator on a file; see :func:`train_generator`."""
-    return train_generator(read_generator_rows(data), out, options)

@@ -1,278 +1,352 @@
-"""The generator's training data (Self-RAG 3.2.2, A.2, Algorithm 3), resumable at each label."""
+"""The generator's training data (Self-RAG 3.2.2, A.2, Algorithm 3): a critic's reflection tokens
+and retrieved passages for outputs."""
 
-import dataclasses
 import hashlib
+import re
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from random import Random
+from typing import Any, Literal, NamedTuple
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable
 from pydantic import Field, PositiveInt
 
-from selfcorrect_rag.errors import RetrievalFailed, describe_error
-from selfcorrect_rag.journal import FAILURES, Journal, digest, run_folder, write_rows
+from selfcorrect_rag.errors import RetrievalFailed, describe_error, require
+from selfcorrect_rag.intake import title_of
+from selfcorrect_rag.journal import (
+    Journal,
+    digest,
+    open_run,
+    refuse_foreign,
+    run_folder,
+    write_rows,
+)
 from selfcorrect_rag.models.critic import Critic, critic_input, critic_prompt
-from selfcorrect_rag.models.from_name import find_language_model
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
-from selfcorrect_rag.reflection import RELEVANT
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.reflection import (
+    CONTINUE,
+    CONTROL_TOKENS,
+    END_PARAGRAPH,
+    FULLY_SUPPORTED,
+    NO_RETRIEVAL,
+    PARAGRAPH,
+    PARTIALLY_SUPPORTED,
+    RELEVANT,
+    RETRIEVAL,
+)
 from selfcorrect_rag.search import open_index
-from selfcorrect_rag.training.augmentation import (
-    SUPPORTING,
-    Critique,
-    Label,
-    Passage,
-    augment,
-    split_sentences,
-)
-from selfcorrect_rag.training.critic_data import critique_request
-from selfcorrect_rag.training.generator import GeneratorRow, read_generator_rows
-from selfcorrect_rag.training.labelling import (
-    MALFORMED,
-    LabellingOptions,
-    Labels,
-    open_labels,
-    request_key,
-)
-from selfcorrect_rag.training.rows import Progress, title_of
+from selfcorrect_rag.training.generator import GeneratorRow
+from selfcorrect_rag.training.labelling import request_key
+from selfcorrect_rag.training.rows import Options, Progress, read_rows
 
 DECISIONS = "decisions.jsonl"
 """In the run's folder: what was found, judged and chosen for each row."""
 PARTS = "parts"
 """Beside it: the answers for rows that are not decided yet."""
-QUERIES = 64
-"""Queries of one batch of the retriever."""
 
 
-class GeneratorDataOptions(LabellingOptions):
-    """Options of ``train generator-data``; defaults are the paper's if it has one."""
+class GeneratorDataOptions(Options):
+    """Options of ``train generator-data``, the paper's; rows are {instruction, output} and perhaps
+    input, id, dataset_name."""
 
-    run_only = LabellingOptions.run_only | {"engine", "engine_options", "chunk_size"}
+    run_only = Options.run_only | {"engine", "engine_options", "chunk_size"}
 
-    critic: str
-    """Folder or hub name of a critic; with a colon, a language model's name."""
-    index: str
+    critic: str = ""
+    """Folder or hub name of a critic."""
+    index: str = ""
     """Folder of the index that is searched."""
     top_k: PositiveInt = 10
     """Maximum passages of a query (section 4)."""
-    language: str = "en"
-    """Language of the outputs, by which sentences are split, in ISO 639-1."""
     seed: int = 0
     """Seed of the choice if no passage supports a sentence."""
-    max_tokens: PositiveInt = 200
-    """Longest answer of a PROVIDER:MODEL, in tokens."""
-    max_attempts: PositiveInt = 2
-    """Maximum answers of a language model while they are malformed."""
     engine: Literal["transformers", "vllm"] = "transformers"
-    """The engine that runs a critic."""
+    """The engine that runs the critic."""
     engine_options: dict[str, Any] = Field(default_factory=dict)
     """Arguments of Critic.from_pretrained or Critic.on_vllm."""
     chunk_size: PositiveInt = 64
     """Rows whose labels share batches."""
 
 
-def generator_data_cost(
-    rows: Sequence[GeneratorRow], out: Path, options: GeneratorDataOptions
-) -> dict[str, int]:
-    """The ``rows`` that are left, and bounds of the labels they need: the ``fewest``, if no row
-    needs retrieval, and the ``most``, if each sentence does and all passages are relevant."""
-    done = Journal(run_folder(out) / DECISIONS).rows
-    left = {row.digest: row for row in rows if row.digest not in done}.values()
-    sentences = sum(len(split_sentences(row.output, options.language)) for row in left)
-    most = 2 * len(left) + sentences * (1 + 2 * options.top_k)
-    return {"rows": len(left), "fewest": 2 * len(left), "most": most}
+class Critique(NamedTuple):
+    """A judgement that a critic is asked for."""
+
+    prompt: str
+    """A key of :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`."""
+    instance: Instance
+
+
+@dataclass
+class Passage:
+    """A retrieved passage, and the tokens that a critic gave it."""
+
+    title: str
+    text: str
+    isrel: str = ""
+    issup: str = ""
+
+    @property
+    def whole(self) -> str:
+        """Title and text as a generator reads them."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+Judge = Callable[[list[Critique]], list[str]]
+Retrieve = Callable[[list[str]], list[list[Passage]]]
+Decisions = dict[str, Any]
+"""Everything that was decided about a row, as JSON; ``augmented`` is the row with passages and
+reflection tokens in its output."""
+
+
+def augment(
+    rows: Sequence[GeneratorRow], judge: Judge, retrieve: Retrieve, *, top_k: int, seed: int = 0
+) -> list[Decisions]:
+    """Decide about ``rows`` together, so that critic and retriever get large batches.
+
+    Args:
+        rows: rows without reflection tokens.
+        judge: returns a reflection token for each request, in their order.
+        retrieve: returns passages for each query, best first.
+        top_k: maximum passages of a query.
+        seed: decides which passage is taken if none supports a sentence.
+    """
+    steps = [_decide(row, top_k, seed) for row in rows]
+    decided: dict[int, Decisions] = {}
+    answers: dict[int, list[Any]] = {}
+    while len(decided) < len(rows):
+        asked = {}
+        for i, step in enumerate(steps):
+            if i not in decided:
+                try:
+                    asked[i] = step.send(answers.get(i))
+                except StopIteration as ended:
+                    decided[i] = ended.value
+        requests = [request for of_row in asked.values() for request in of_row]
+        critiques = [request for request in requests if isinstance(request, Critique)]
+        queries = [request for request in requests if isinstance(request, str)]
+        tokens = iter(judge(critiques) if critiques else ())
+        found = iter(retrieve(queries) if queries else ())
+        for i, of_row in asked.items():
+            answers[i] = [next(tokens if isinstance(r, Critique) else found) for r in of_row]
+    return [decided[i] for i in range(len(rows))]
+
+
+def _decide(row: GeneratorRow, top_k: int, seed: int) -> Generator[list[Any], Any, Decisions]:
+    """Decide about a row; yields lists of critiques (answered by tokens) or queries (by passages).
+
+    In the order of Algorithm 3.
+    """
+
+    def query(text: str) -> str:
+        return " ".join(t.strip() for t in (row.instruction, row.input, text) if t.strip())
+
+    whole = Instance(row.instruction, row.input, row.output, segment=row.output)
+    retrieval, utility = yield [Critique("retrieval", whole), Critique("utility", whole)]
+    if retrieval != RETRIEVAL:
+        return _record(row, utility, NO_RETRIEVAL + quoted(row.output))
+    (evidence,) = yield [query(row.output)]
+    sentences = split_sentences(row.output)
+    cases = [
+        whole._replace(segment=sentence, preceding_sentences="".join(sentences[:i]))
+        for i, sentence in enumerate(sentences)
+    ]
+    # What a sentence needs, by the output's first passage (A.2).
+    wanted, seen = [RETRIEVAL] * len(cases), ""
+    if evidence:
+        seen = evidence[0].whole
+        wanted = yield [Critique("multi_retrieval", c._replace(evidence=seen)) for c in cases]
+    own = [s for s, token in zip(sentences, wanted, strict=True) if token == RETRIEVAL]
+    found = iter((yield [query(sentence) for sentence in own]))
+    passages: list[list[Passage]] = []
+    is_read = False
+    for token in wanted:
+        passages.append(next(found)[:top_k] if token == RETRIEVAL else [])
+        if token == CONTINUE and not is_read:
+            # The critic saw this passage; the generator has read another one, or none.
+            passages[-1] = [replace(evidence[0])]
+        is_read = token == CONTINUE or (is_read and token == NO_RETRIEVAL)
+    # ISREL of each passage, and ISSUP of the relevant ones (section 3.2.2).
+    each = [(case, p) for case, some in zip(cases, passages, strict=True) for p in some]
+    tokens = yield [Critique("relevance", c._replace(evidence=p.whole)) for c, p in each]
+    for (_, passage), token in zip(each, tokens, strict=True):
+        passage.isrel = token
+    each = [(case, passage) for case, passage in each if passage.isrel == RELEVANT]
+    tokens = yield [Critique("groundness", c._replace(evidence=p.whole)) for c, p in each]
+    for (_, passage), token in zip(each, tokens, strict=True):
+        passage.issup = token
+    output, last, segments = "", "", []
+    for i, (sentence, want, some) in enumerate(zip(sentences, wanted, passages, strict=True)):
+        text, chosen = quoted(sentence.rstrip(" ")), None
+        if want == CONTINUE and last == seen:
+            output += CONTINUE + text
+        elif some and want != NO_RETRIEVAL:
+            chosen = choose_passage(some, Random(f"{seed}:{row.digest}:{i}"))
+            passage, last = some[chosen], some[chosen].whole
+            output += f"{RETRIEVAL}{PARAGRAPH}{quoted(last)}{END_PARAGRAPH}"
+            output += f"{passage.isrel}{text}{passage.issup}"
+        else:
+            output += NO_RETRIEVAL + text
+        shown = {"passages": list(map(asdict, some)), "chosen": chosen}
+        segments.append({"text": sentence, "wanted": want, **shown})
+    return _record(row, utility, output, evidence[:top_k], segments)
+
+
+def _record(
+    row: GeneratorRow,
+    utility: str,
+    output: str,
+    evidence: Sequence[Passage] = (),
+    segments: Sequence[dict[str, Any]] = (),
+) -> Decisions:
+    given = {"instruction": quoted(row.instruction), "input": quoted(row.input)}
+    augmented = row.model_copy(update={**given, "output": output + utility})
+    return {
+        "row": row.model_dump(),
+        "evidence": list(map(asdict, evidence)),
+        "segments": segments,
+        "augmented": augmented.model_dump(),
+    }
+
+
+def split_sentences(output: str) -> list[str]:
+    """Split an output into sentences, which together are the output (A.2).
+
+    A sentence of one word, such as the number in a list, joins the next one.
+    """
+    whole: list[str] = []
+    begun, start = "", 0
+    # Each cut becomes a segment that the generator learns, so a real splitter is used. It cannot
+    # read half a surrogate pair, which JSON may hold; lengths stay the same.
+    readable = output.encode(errors="replace").decode()
+    for found in require("sentencex", "train").segment("en", readable):
+        sentence = output[start : start + len(found)]
+        start += len(found)
+        if whole and not begun and not sentence.strip():
+            whole[-1] += sentence
+        elif len(sentence.split()) < 2:
+            begun += sentence
+        else:
+            whole.append(begun + sentence)
+            begun = ""
+    if whole:
+        whole[-1] += begun
+    return whole or [output]
+
+
+def choose_passage(passages: Sequence[Passage], random: Random) -> int:
+    """Return the passage that a sentence is written from (A.2): the best retrieved one that is
+    relevant and supports the sentence, fully or in part; else a random one."""
+    for number, passage in enumerate(passages):
+        if passage.issup in (FULLY_SUPPORTED, PARTIALLY_SUPPORTED):
+            return number
+    return random.choice(range(len(passages)))
 
 
 def make_generator_data(
-    critic: Critic | Runnable[Any, Any],
-    retriever: Runnable[str, list[Document]],
-    rows: Sequence[GeneratorRow],
-    out: Path,
     options: GeneratorDataOptions,
-    *,
+    critic: Critic | None = None,
+    retriever: Runnable[str, list[Document]] | None = None,
     progress: Progress = None,
 ) -> dict[str, Any]:
-    """Write each row with passages and reflection tokens in its output, in the order of ``rows``.
+    """Add passages and reflection tokens to outputs (Algorithm 3): the generator's data.
 
     The same call resumes after a kill: only labels and queries in flight are asked for twice. In
-    the run's folder, ``decisions.jsonl`` has what was decided about each row, ``failures.jsonl``
-    the rows that are left out, and why. Equal rows are judged once.
+    the run's folder, ``decisions.jsonl`` has what was decided about each row. Equal rows are judged
+    once.
 
     Args:
-        critic: a fine-tuned critic, or a LangChain model, asked with the paper's prompts.
-        retriever: returns passages for a query, best first.
-        rows: rows without reflection tokens.
-        out: the JSONL file, with the official keys.
-        options: see :class:`GeneratorDataOptions`; ``critic`` and ``index`` are only names here.
+        options: ``critic`` and ``index`` are only names for what is given here.
+        critic: a fine-tuned critic; by default the one that the options name.
+        retriever: returns passages for a query, best first; by default of the index.
         progress: called for each finished row.
 
     Returns:
-        ``rows``, ``written``, ``failed`` (tried again by the next run), ``malformed`` (left out for
-        good); ``labels`` by prompt and token; ``segments`` of rows with retrieval, those ``read``
-        from a passage, and how many of these are ``relevant`` and ``supporting``; the ``calls``.
+        ``rows``; the ``segments`` of rows with retrieval, those ``read`` from a passage; and the
+        control ``tokens`` written.
 
     Raises:
-        RetrievalFailed: the retriever raised; what came before is kept. See also
-            :func:`~.labelling.open_labels` and :meth:`~.labelling.Labels.ask`.
+        RetrievalFailed: the retriever raised; what came before is kept.
+        BadRun: ``out`` is another file or a run with other options, or another run writes it.
     """
-    folder, once = run_folder(out), {row.digest: row for row in rows}
-    calls = 0
-    with open_labels(out, options, DECISIONS):
-        decided, failed = Journal(folder / DECISIONS), Journal(folder / FAILURES)
+    rows, folder = read_rows(options.data, GeneratorRow), run_folder(options.out)
+    once, names = list({row.digest: row for row in rows}.values()), {}
+    refuse_foreign(options.out, DECISIONS)
+    with ExitStack() as stack:
+        if retriever is None:
+            index = stack.enter_context(open_index(options.index))
+            retriever = index.as_retriever(options.top_k)
+            names["index content"] = digest(sorted(index.finished().items()))
+        if critic is None:
+            opened = Critic.on_vllm if options.engine == "vllm" else Critic.from_pretrained
+            critic = stack.enter_context(opened(options.critic, **options.engine_options))
+            names["critic content"] = _fingerprint(Path(options.critic))
+        stack.enter_context(open_run(folder, {**options.identity, **names}))
+        decided = Journal(folder / DECISIONS)
         for start in range(0, len(once), options.chunk_size):
-            chunk = list(once.values())[start : start + options.chunk_size]
+            chunk = once[start : start + options.chunk_size]
             chunk = [row for row in chunk if row.digest not in decided.rows]
-            if not chunk:
-                continue
             part = folder / PARTS / str(start)
             part.mkdir(parents=True, exist_ok=True)
-            labels = Labels.at(part)
-            decisions = augment(
-                chunk,
-                partial(_judge, critic, labels, options),
-                partial(_retrieve, retriever, Journal(part / "passages.jsonl"), options),
-                top_k=options.top_k,
-                language=options.language,
-                seed=options.seed,
-            )
-            calls += labels.calls
-            for one in decisions:
-                if one.augmented:
-                    dumped = {
-                        name: getattr(one, name).model_dump() for name in ("row", "augmented")
-                    }
-                    decided.append(one.row.digest, dataclasses.asdict(one) | dumped)
-                else:
-                    row = {"id": one.row.id, "instruction": one.row.instruction}
-                    failed.append(one.row.digest, {**row, "reason": one.failure})
+            judge = partial(_judge, critic, Journal(part / "labels.jsonl"))
+            retrieve = partial(_retrieve, retriever, Journal(part / "passages.jsonl"))
+            made = augment(chunk, judge, retrieve, top_k=options.top_k, seed=options.seed)
+            for row, decisions in zip(chunk, made, strict=True):
+                decided.append(row.digest, decisions)
                 if progress:
-                    progress(1, None)
-            if all(one.augmented for one in decisions):
-                shutil.rmtree(part)
-        failed.keep(once.keys() - decided.rows.keys())
-        written = [decided.rows[row.digest] for row in rows if row.digest in decided.rows]
-        write_rows(out, (row["augmented"] for row in written))
-    reasons = [failed.rows[row.digest]["reason"] for row in rows if row.digest in failed.rows]
-    malformed = reasons.count(MALFORMED)
-    counts = {"rows": len(rows), "written": len(written), "failed": len(reasons) - malformed}
-    return {**counts, "malformed": malformed, **_count(written), "calls": calls}
+                    progress(1, len(once))
+            shutil.rmtree(part)
+        made = [decided.rows[row.digest] for row in rows]
+        write_rows(options.out, (row["augmented"] for row in made))
+    segments = [segment for row in made for segment in row["segments"]]
+    tokens = re.compile("|".join(map(re.escape, CONTROL_TOKENS)))
+    return {
+        "rows": len(rows),
+        "segments": len(segments),
+        "read": sum(segment["chosen"] is not None for segment in segments),
+        "tokens": dict(
+            Counter(t for row in made for t in tokens.findall(row["augmented"]["output"]))
+        ),
+    }
 
 
-def _judge(
-    critic: Critic | Runnable[Any, Any],
-    run: Labels,
-    options: GeneratorDataOptions,
-    cases: list[Critique],
-) -> list[Label]:
-    """Labels for ``cases``; those in the journal are not asked for again."""
-    prompts = [CRITIQUE_PROMPTS[case.prompt] for case in cases]
-    if isinstance(critic, Critic):
-        inputs = [critic_input(p, case.instance) for p, case in zip(prompts, cases, strict=True)]
-        keys = [request_key(given.group, critic_prompt(given)) for given in inputs]
-        missing = dict(zip(keys, inputs, strict=True))
-        missing = {key: given for key, given in missing.items() if key not in run.labels.rows}
-        names = list(missing)
-        for batch in critic.answers(list(missing.values())):
-            run.calls += 1
-            for i, answer in batch.items():
-                row = {"token": answer.token, "probability": answer.probability}
-                run.labels.append(names[i], row)
-    else:
-        requests = [
-            critique_request(prompt, case.instance, options.max_attempts)
-            for prompt, case in zip(prompts, cases, strict=True)
-        ]
-        run.ask(critic, requests, options.max_concurrency)
-        keys = [request.key for request in requests]
-    found = ({**run.failures.rows, **run.labels.rows}[key] for key in keys)
-    return [Label(row.get("token"), row.get("probability"), row.get("reason", "")) for row in found]
+def _judge(critic: Critic, journal: Journal, cases: list[Critique]) -> list[str]:
+    """Label ``cases``; those in the journal are not asked for again."""
+    inputs = [critic_input(CRITIQUE_PROMPTS[case.prompt], case.instance) for case in cases]
+    keys = [request_key(given.group, critic_prompt(given)) for given in inputs]
+    missing = {k: i for k, i in zip(keys, inputs, strict=True) if k not in journal.rows}
+    names = list(missing)
+    for batch in critic.answers(list(missing.values())):
+        for i, answer in batch.items():
+            row = {"token": answer.token, "probability": answer.probability}
+            journal.append(names[i], row)
+    return [journal.rows[key]["token"] for key in keys]
 
 
 def _retrieve(
-    retriever: Runnable[str, list[Document]],
-    found: Journal,
-    options: GeneratorDataOptions,
-    queries: list[str],
+    retriever: Runnable[str, list[Document]], found: Journal, queries: list[str]
 ) -> list[list[Passage]]:
-    """Passages for each query, best first; those in the journal are not looked for again."""
-    config = RunnableConfig(max_concurrency=options.max_concurrency)
+    """Find passages for each query; those in the journal are not looked for again."""
     missing = [query for query in dict.fromkeys(queries) if query not in found.rows]
-    for start in range(0, len(missing), QUERIES):
-        batch = missing[start : start + QUERIES]
+    for start in range(0, len(missing), 64):
+        batch = missing[start : start + 64]
         try:
-            results = retriever.batch(batch, config)
+            results = retriever.batch(batch, {"max_concurrency": 8})
         except Exception as error:
             reason = f"{describe_error(error)}; the same command resumes from here"
             raise RetrievalFailed(reason) from error
         for query, documents in zip(batch, results, strict=True):
-            filled = [document for document in documents if document.page_content.strip()]
-            found.append(query, {"passages": list(map(_passage, filled))})
-    return [[Passage(**passage) for passage in found.rows[q]["passages"]] for q in queries]
-
-
-def _passage(document: Document) -> dict[str, Any]:
-    score = document.metadata.get("score")
-    return {
-        "id": str(document.id or ""),
-        "title": title_of(document).replace("\n", " "),
-        "text": document.page_content,
-        "score": float(score) if isinstance(score, int | float) else None,
-    }
-
-
-def _count(written: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Count decisions, as JSON."""
-    segments = [segment for row in written for segment in row["segments"]]
-    passages = [passage for segment in segments for passage in segment["passages"]]
-    read = [s["passages"][s["chosen"]] for s in segments if s["chosen"] is not None]
-    labels: dict[str, dict[str, int]] = {}
-    for prompt, judged, name in (
-        ("retrieval", written, "retrieve"),
-        ("multi_retrieval", segments, "retrieve"),
-        ("relevance", passages, "isrel"),
-        ("groundness", passages, "issup"),
-        ("utility", written, "utility"),
-    ):
-        given = Counter(one[name]["token"] or one[name]["reason"] for one in judged)
-        labels[prompt] = {token: n for token, n in sorted(given.items()) if token}
-    return {
-        "labels": labels,
-        "segments": len(segments),
-        "read": len(read),
-        "relevant": sum(passage["isrel"]["token"] == RELEVANT for passage in read),
-        "supporting": sum(passage["issup"]["token"] in SUPPORTING for passage in read),
-    }
+            texts = [(title_of(d), d.page_content) for d in documents if d.page_content.strip()]
+            found.append(query, {"passages": texts})
+    return [[Passage(*texts) for texts in found.rows[query]["passages"]] for query in queries]
 
 
 def _fingerprint(checkpoint: Path) -> str:
     """A digest of a folder's weights: a place may be reused by another critic."""
     files = sorted([*checkpoint.glob("*.safetensors"), *checkpoint.glob("*.bin")])
     return digest(hashlib.file_digest(path.open("rb"), "sha256").hexdigest() for path in files)
-
-
-def _open_critic(options: GeneratorDataOptions) -> Critic | Runnable[Any, Any]:
-    if ":" in options.critic and not Path(options.critic).exists():
-        limits = {"temperature": options.temperature, "max_tokens": options.max_tokens}
-        return find_language_model(options.critic, **limits)
-    if options.engine == "vllm":
-        return Critic.on_vllm(options.critic, **options.engine_options)
-    return Critic.from_pretrained(options.critic, **options.engine_options)
-
-
-def run(data: Path, out: Path, options: GeneratorDataOptions, progress: Progress) -> dict[str, Any]:
-    """Augment a file with a critic and an index; see :func:`make_generator_data`."""
-    rows, checkpoint = read_generator_rows(data), Path(options.critic)
-    if options.estimate:
-        return dict(generator_data_cost(rows, out, options))
-    critic = _open_critic(options)
-    is_open = critic if isinstance(critic, Critic) else nullcontext()
-    with open_index(options.index) as index, is_open:
-        names = {"index": f"{options.index} ({digest(sorted(index.finished().items()))})"}
-        if checkpoint.is_dir():
-            names["critic"] = f"{checkpoint} ({_fingerprint(checkpoint)})"
-        named, retriever = options.model_copy(update=names), index.as_retriever(options.top_k)
-        return make_generator_data(critic, retriever, rows, out, named, progress=progress)

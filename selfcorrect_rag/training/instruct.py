@@ -1,27 +1,64 @@
-"""Fine-tunes INSTRUCTRAG-FT: a language model that answers with rationales (section 2.3)."""
+"""InstructRAG: rationales, which explain how documents lead to a known answer (section 2.2,
+Algorithm 1), and INSTRUCTRAG-FT, a language model fine-tuned to write them (section 2.3)."""
 
-import re
+import hashlib
+import json
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
+
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable
+from pydantic import AliasChoices, Field, PositiveInt, field_validator
 
 from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.intake import title_of
+from selfcorrect_rag.journal import write_rows
+from selfcorrect_rag.models.chat_model import was_cut, written_text
 from selfcorrect_rag.models.checkpoints import max_input_tokens
-from selfcorrect_rag.models.engines.tokens import hide_special_tokens
-from selfcorrect_rag.prompts.instruct_rag import training_prompt
+from selfcorrect_rag.prompts.instruct_rag import (
+    TASK_INSTRUCTIONS,
+    rationale_prompt,
+    training_prompt,
+)
+from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.training.fine_tuning import (
     CausalOptions,
     Examples,
+    count_rows,
     export,
     load_decoder,
-    predict_tokens,
     prepare,
     tune_causal,
     write_report,
 )
-from selfcorrect_rag.training.rationales import Order
-from selfcorrect_rag.training.rows import Filled, PassageField, Progress, Row, read_rows
+from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all
+from selfcorrect_rag.training.rows import (
+    Filled,
+    PassageField,
+    Progress,
+    Row,
+    Share,
+    is_held_out,
+    read_rows,
+)
+
+
+class RationaleOptions(LabellingOptions):
+    """Options of ``train rationales``, the paper's; rows are {question, answers, documents} with
+    the best document first, or official ones, with ctxs for documents."""
+
+    run_only = LabellingOptions.run_only | {"consistent_only"}
+
+    dataset: Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"] = "nq"
+    """The data set whose instruction (Table 8) to use."""
+    instruction: str = ""
+    """An instruction in place of the dataset's."""
+    top_k: PositiveInt = 5
+    """Maximum documents; the paper takes 10 for 2wikimultihopqa (Table 2)."""
+    consistent_only: bool = False
+    """Leave out rows whose rationale does not contain an answer."""
 
 
 class InstructOptions(
@@ -32,10 +69,31 @@ class InstructOptions(
     lr_scheduler_type="cosine",
     max_length=4096,
 ):
-    """Options of ``train instruct``; defaults are InstructRAG's (appendix B)."""
+    """Options of ``train instruct``, InstructRAG's (appendix B); rows are those of rationales."""
 
-    order: Order = "best_last"
-    """The place of each row's best document."""
+    held_out_ratio: Share = 0.02
+    """Share of the questions held out for the report."""
+
+
+class Sample(Row):
+    """A question, its correct answers, and the documents that a retriever found, best first: by
+    their ``score`` if they have one."""
+
+    question: Filled
+    answers: tuple[Filled, ...] = Field(min_length=1)
+    documents: tuple[PassageField, ...] = Field(validation_alias=AliasChoices("documents", "ctxs"))
+
+    @field_validator("documents")
+    @classmethod
+    def _best_first(cls, documents: tuple[Document, ...]) -> tuple[Document, ...]:
+        return tuple(sorted(documents, key=lambda d: -float(d.metadata["score"])))
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of the sample."""
+        texts = [[title_of(document), document.page_content] for document in self.documents]
+        whole = json.dumps([self.question, self.answers, texts])
+        return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
 class InstructRow(Row):
@@ -46,103 +104,107 @@ class InstructRow(Row):
     rationale: Filled
 
 
-def read_instruct_rows(path: Path) -> list[InstructRow]:
-    """Read the rows that ``train rationales`` writes."""
-    return read_rows(path, InstructRow)
+def make_rationales(
+    options: RationaleOptions, llm: Runnable[Any, Any] | None = None, progress: Progress = None
+) -> dict[str, Any]:
+    """Let a model explain how documents lead to the known answer: InstructRAG's data.
+
+    A row of the result has ``question``, ``answers``, ``documents`` (numbered as the rationale
+    numbers them, the best one last as in the official code), ``rationale``, ``consistent``
+    (whether it contains an answer), and what INSTRUCTRAG-FT learns from, as chat messages:
+    ``prompt`` (Table 11) and ``completion``. ``llm`` is any LangChain LLM or chat model.
+
+    Returns:
+        The counts of :func:`~.labelling.ask_all`, the share of ``consistent`` rationales (the
+        paper: 0.89), and how many rows were ``written``.
+    """
+    rows = read_rows(options.data, Sample)
+    instruction = options.instruction or TASK_INSTRUCTIONS[options.dataset]
+    shown = [row.documents[: options.top_k][::-1] for row in rows]
+    requests = [
+        Request(row.digest, rationale_prompt(row.question, d, row.answers, instruction), _read)
+        for row, d in zip(rows, shown, strict=True)
+    ]
+    given, counts = ask_all(options, requests, llm, progress)
+    made = [
+        _row(row, given[row.digest]["rationale"], documents)
+        for row, documents in zip(rows, shown, strict=True)
+        if row.digest in given
+    ]
+    kept = [row for row in made if row["consistent"] or not options.consistent_only]
+    write_rows(options.out, kept)
+    consistent = fmean(row["consistent"] for row in made) if made else None
+    return {**counts, "consistent": consistent, "written": len(kept)}
+
+
+def _read(answer: Any) -> dict[str, Any]:
+    text = written_text(answer).strip()
+    if not text:
+        raise ValueError("the model wrote nothing")
+    if was_cut(answer):
+        raise ValueError("the rationale was cut at the model's token limit")
+    return {"rationale": text}
+
+
+def _row(sample: Sample, rationale: str, documents: Sequence[Document]) -> dict[str, Any]:
+    prompt = training_prompt(sample.question, documents)
+    return {
+        "question": sample.question,
+        "answers": list(sample.answers),
+        "documents": [{"title": title_of(d), "text": d.page_content} for d in documents],
+        "rationale": rationale,
+        "consistent": contains_answer(rationale, sample.answers),
+        "prompt": [{"role": "user", "content": prompt}],
+        "completion": [{"role": "assistant", "content": rationale}],
+    }
 
 
 def train_instruct(
-    rows: Sequence[InstructRow],
-    out: Path,
-    options: InstructOptions | None = None,
-    *,
-    base: tuple[Any, Any] | None = None,
+    options: InstructOptions, progress: Progress = None, *, base: tuple[Any, Any] | None = None
 ) -> dict[str, Any]:
-    """Fine-tune a causal language model to write rationales.
+    """Fine-tune INSTRUCTRAG-FT, a causal language model that answers with rationales.
 
-    Arguments, resumption and errors are those of every fine-tuning; see
-    :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "model"``.
+    See :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "model"``.
 
     Returns:
-        See :func:`~.fine_tuning.tune_causal`; also of the ``held_out`` rows the ``tokens`` of
-        rationales and their mean ``loss`` (negative natural log-probability).
+        See :func:`~.fine_tuning.count_rows`; also the mean ``loss`` of the ``held_out`` rows
+        (negative natural log-probability per token).
     """
-    options = options or InstructOptions()
-    run_id = prepare(out, options, rows)
+    rows = read_rows(options.data, InstructRow)
+    run_id = prepare(options, rows)
     model, tokenizer = load_decoder(options, base)
-    words, longest = InstructTokenizer(tokenizer), max_input_tokens(model, options.max_length)
-
-    def encode(some: Sequence[InstructRow]) -> Examples:
-        return instruct_examples(some, words, longest, options.order)
-
-    trainer, held_out, report = tune_causal(
-        model, rows, lambda row: row.question, encode, out, options, run_id
+    if tokenizer.eos_token_id is None:
+        raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
+    longest = max_input_tokens(model, options.max_length)
+    train, held_out = (
+        instruct_examples(
+            [r for r in rows if is_held_out(r.question, options.held_out_ratio) == held],
+            tokenizer,
+            longest,
+        )
+        for held in (False, True)
     )
-    losses = [loss for _, loss, _ in predict_tokens(trainer, held_out)]
-    report["held_out"] = {"tokens": len(losses), "loss": fmean(losses) if losses else None}
-    export(trainer, tokenizer, out / "model")
-    return write_report(out, report)
+    trainer = tune_causal(model, train, options, run_id)
+    report = count_rows(train, held_out)
+    loss = trainer.evaluate(held_out.rows)["eval_loss"] if held_out.rows else None
+    report["held_out"] = {"loss": loss}
+    export(trainer, tokenizer, options.out / "model")
+    return write_report(options.out, report)
 
 
-class InstructTokenizer:
-    """Encodes prompts and rationales; none of their text becomes a special token.
-
-    A tokenizer with a chat template puts the prompt into one user message, as a chat server does.
-    One without continues the prompt and a line break, as graphs ask a model without a template.
-
-    Raises:
-        BadTrainingData: the tokenizer has no end token, or is not a fast one.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        if tokenizer.eos_token_id is None or backend is None:
-            raise BadTrainingData("a fast tokenizer with an end token (eos_token) is needed")
-        self._tokenizer = tokenizer
-        self._writer, self._names = hide_special_tokens(backend)
-
-    def prompt_ids(self, prompt: str) -> list[int]:
-        """The ids that inference ends its prompt with."""
-        tokenizer = self._tokenizer
-        if tokenizer.chat_template is None:
-            start = [i for i in tokenizer("")["input_ids"] if i != tokenizer.eos_token_id]
-            return [*start, *self._plain_ids(f"{prompt}\n")]
-        messages = [{"role": "user", "content": prompt}]
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        # Only the template says what comes first: a second <s> would differ from inference.
-        before, content, after = text.partition(prompt.strip())
-        return self._plain_ids(f"{self._secret(before)}{content}{self._secret(after)}")
-
-    def rationale_ids(self, rationale: str) -> list[int]:
-        """The ids of a rationale and of the end."""
-        return [*self._plain_ids(rationale), self._tokenizer.eos_token_id]
-
-    def _secret(self, trusted: str) -> str:
-        """Trusted text with its special tokens under their secret names."""
-        tokens = "|".join(map(re.escape, sorted(self._names, key=len, reverse=True)))
-        return re.sub(tokens, lambda match: self._names[match.group()], trusted)
-
-    def _plain_ids(self, text: str) -> list[int]:
-        ids: list[int] = self._writer.encode(text, add_special_tokens=False).ids
-        return ids
-
-
-def instruct_examples(
-    rows: Sequence[InstructRow], tokenizer: InstructTokenizer, longest: int, order: Order
-) -> Examples:
+def instruct_examples(rows: Sequence[InstructRow], tokenizer: Any, longest: int) -> Examples:
     """Encode rows, each to at most ``longest`` ids; rationale and end are learned.
 
-    A row that is too long loses whole documents, the weakest first, down to one, as at inference.
-    The others keep their numbers, since the rationale names them so.
+    A row that is too long loses whole documents, the first and weakest first, down to one, as at
+    inference. The others keep their numbers, since the rationale names them so.
     """
     found = Examples()
     for row in rows:
-        rationale = tokenizer.rationale_ids(row.rationale.strip())
+        plain = tokenizer(quoted(row.rationale.strip()), add_special_tokens=False)["input_ids"]
+        rationale = [*plain, tokenizer.eos_token_id]
         lines = training_prompt(row.question.strip(), row.documents).split("\n")
-        count = len(row.documents)  # a document is one line
-        for dropped in range(max(count, 1)):
-            shown = lines[dropped:count] if order == "best_last" else lines[: count - dropped]
-            prompt = tokenizer.prompt_ids("\n".join([*shown, *lines[count:]]))
+        for dropped in range(max(len(row.documents), 1)):  # a document is one line
+            prompt = _prompt_ids(tokenizer, "\n".join(lines[dropped:]))
             if len(prompt) + len(rationale) <= longest:
                 found.add([*prompt, *rationale], [False] * len(prompt) + [True] * len(rationale))
                 found.shortened += dropped > 0
@@ -152,6 +214,13 @@ def instruct_examples(
     return found
 
 
-def run(data: Path, out: Path, options: InstructOptions, progress: Progress) -> dict[str, Any]:
-    """Fine-tune a model on a file of rationales; see :func:`train_instruct`."""
-    return train_instruct(read_instruct_rows(data), out, options)
+def _prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
+    """The ids of inference: of one user message, as a chat server's, or without a chat template of
+    the prompt and a line break, as graphs ask such a model."""
+    if tokenizer.chat_template is None:
+        ids: list[int] = tokenizer(f"{prompt}\n")["input_ids"]
+        return ids[:-1] if ids[-1] == tokenizer.eos_token_id else ids
+    messages = [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    # Only the template says what comes first: a second <s> would differ from inference.
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])

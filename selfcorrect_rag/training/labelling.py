@@ -1,16 +1,11 @@
 """Asks a language model many requests at a time; each answer is in a journal at once."""
 
 import hashlib
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import as_completed
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from langchain_core.messages import HumanMessage
-from langchain_core.messages.utils import count_tokens_approximately
+from langchain_core.callbacks import get_usage_metadata_callback
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from pydantic import NonNegativeFloat, PositiveInt
@@ -18,10 +13,9 @@ from pydantic import NonNegativeFloat, PositiveInt
 from selfcorrect_rag.errors import EngineFailed, describe_error
 from selfcorrect_rag.journal import FAILURES, Journal, open_run, refuse_foreign, run_folder
 from selfcorrect_rag.models.chat_model import written_text
+from selfcorrect_rag.models.from_name import find_language_model
 from selfcorrect_rag.training.rows import Options, Progress
 
-MALFORMED = "malformed"
-"""The reason of a settled failure: the model answered in none of the forms that were asked for."""
 MAX_TRIES = 4
 """Tries of a call that raises: again after about one, two and four seconds."""
 MAX_FAILURES = 20
@@ -33,156 +27,91 @@ LABELS = "labels.jsonl"
 class LabellingOptions(Options):
     """The options of all entrypoints that ask a language model."""
 
-    run_only = frozenset({"max_concurrency", "estimate"})
+    run_only = Options.run_only | {"max_concurrency"}
 
+    model: str = ""
+    """PROVIDER:MODEL or MODULE:ATTRIBUTE of the model."""
     temperature: NonNegativeFloat = 0.0
     """Sampling temperature of a PROVIDER:MODEL."""
+    max_tokens: PositiveInt = 1000
+    """Longest answer of a PROVIDER:MODEL, in tokens."""
     max_concurrency: PositiveInt = 8
     """Maximum calls of the model at a time."""
-    estimate: bool = False
-    """Only report the calls and tokens it would take."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A prompt, and how its answer is read."""
 
     key: str
-    """Its key in the journals; of requests with one key the first is asked."""
+    """Its key in the journals; requests with one key are asked once."""
     prompt: str
     read: Callable[[Any], Mapping[str, Any] | None]
     """Returns a row from a message or text, None if it is malformed; may raise."""
-    attempts: int = 1
-    """Maximum answers while they are malformed."""
 
 
-@dataclass
-class Labels:
-    """The journals of a run, and the usage of this process, as far as the model counts it."""
+def ask_all(
+    options: LabellingOptions,
+    requests: Iterable[Request],
+    model: Runnable[Any, Any] | None,
+    progress: Progress,
+) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+    """Ask ``model``, by default ``options.model``, every request that has no label yet.
 
-    labels: Journal
-    failures: Journal
-    calls: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
+    Labels and failures are in the folder of the run that writes ``options.out``. A call that raises
+    is tried :data:`MAX_TRIES` times, and again by the next run, as malformed answers are.
 
-    @classmethod
-    def at(cls, folder: Path) -> "Labels":
-        """The journals in a folder."""
-        return cls(Journal(folder / LABELS), Journal(folder / FAILURES))
-
-    @property
-    def usage(self) -> dict[str, int]:
-        """Calls and tokens of this process."""
-        names = ("calls", "input_tokens", "output_tokens")
-        return {name: getattr(self, name) for name in names}
-
-    def outcome(self, key: str) -> str:
-        """``labelled``, ``malformed``, or ``failed``, which includes requests never made."""
-        if key in self.labels.rows:
-            return "labelled"
-        reason = self.failures.rows.get(key, {}).get("reason")
-        return MALFORMED if reason == MALFORMED else "failed"
-
-    def pending(self, requests: Iterable[Request]) -> list[Request]:
-        """The requests without an outcome, each key once."""
-        once: dict[str, Request] = {}
-        for request in requests:
-            once.setdefault(request.key, request)
-        return [request for key, request in once.items() if self.outcome(key) == "failed"]
-
-    def cost(self, requests: Iterable[Request]) -> dict[str, int]:
-        """Calls and approximate prompt tokens that ``requests`` still need."""
-        prompts = [HumanMessage(request.prompt) for request in self.pending(requests)]
-        tokens = sum(count_tokens_approximately([prompt]) for prompt in prompts)
-        return {"calls": len(prompts), "input_tokens": tokens}
-
-    def ask(
-        self,
-        model: Runnable[Any, Any],
-        requests: Iterable[Request],
-        max_concurrency: int,
-        progress: Progress = None,
-    ) -> None:
-        """Ask ``model`` for every request without an outcome; outcomes are journaled as they come.
-
-        A call that raises is tried :data:`MAX_TRIES` times, and again by the next run.
-
-        Raises:
-            EngineFailed: :data:`MAX_FAILURES` requests in a row failed; what came before is kept.
-        """
-        patient, waiting = model.with_retry(stop_after_attempt=MAX_TRIES), self.pending(requests)
-        left, lock, errors = iter(waiting), threading.Lock(), list[str]()
-        stopped = threading.Event()
-
-        def work() -> None:
-            while not stopped.is_set():
-                with lock:
-                    request = next(left, None)
-                if request is None:
-                    return
-                answers, row, reason = _answer(patient, request)
-                with lock:
-                    self._keep(request, answers, row, reason)
-                    errors.append(reason) if reason not in ("", MALFORMED) else errors.clear()
-                    if progress:
-                        progress(1, len(waiting))
-                    if len(errors) >= MAX_FAILURES:
-                        stopped.set()
-
-        with ContextThreadPoolExecutor(max_workers=max_concurrency) as pool:
-            try:
-                for worker in as_completed([pool.submit(work) for _ in range(max_concurrency)]):
-                    worker.result()
-            finally:
-                stopped.set()
-        if len(errors) >= MAX_FAILURES:
-            raise EngineFailed(
-                f"{MAX_FAILURES} requests in a row failed, the last one with {errors[-1]}; the "
-                "same command resumes from here"
-            )
-        self.failures.keep(self.failures.rows.keys() - self.labels.rows.keys())
-
-    def _keep(
-        self, request: Request, answers: list[Any], row: Mapping[str, Any] | None, reason: str
-    ) -> None:
-        for answer in answers:
-            counted = getattr(answer, "usage_metadata", None) or {}
-            self.calls += 1
-            self.input_tokens += counted.get("input_tokens", 0)
-            self.output_tokens += counted.get("output_tokens", 0)
-        if row is not None:
-            self.labels.append(request.key, row)
-        else:
-            texts = [written_text(answer) for answer in answers]
-            self.failures.append(request.key, {"reason": reason, "answers": texts})
-
-
-def _answer(
-    model: Runnable[Any, Any], request: Request
-) -> tuple[list[Any], Mapping[str, Any] | None, str]:
-    """The answers to a request, and the row of the last one, or the reason why there is none."""
-    answers: list[Any] = []
-    try:
-        while len(answers) < request.attempts:
-            answers.append(model.invoke(request.prompt))
-            if (row := request.read(answers[-1])) is not None:
-                return answers, row, ""
-    except Exception as error:
-        return answers, None, describe_error(error)
-    return answers, None, MALFORMED
-
-
-@contextmanager
-def open_labels(out: Path, options: Options, journal: str = LABELS) -> Iterator[Labels]:
-    """Lock the run that writes the file ``out``; ``journal`` marks ``out`` as this command's.
+    Returns:
+        The labels by key; and for a report how many requests are ``labelled``, ``malformed`` and
+        ``failed``, and the ``usage`` of this run by model, as far as models report it.
 
     Raises:
         BadRun: ``out`` is another file or a run with other options, or another run writes it.
+        EngineFailed: :data:`MAX_FAILURES` requests in a row failed; what came before is kept.
     """
-    refuse_foreign(out, journal)
-    with open_run(run_folder(out), options.identity):
-        yield Labels.at(run_folder(out))
+    refuse_foreign(options.out, LABELS)
+    folder = run_folder(options.out)
+    limits = {"temperature": options.temperature, "max_tokens": options.max_tokens}
+    model = model or find_language_model(options.model, **limits)
+    patient = model.with_retry(stop_after_attempt=MAX_TRIES)
+    once = {request.key: request for request in requests}
+    failed = 0
+
+    def answer(request: Request) -> str:
+        """Journal the answer to a request, and return the error if there is none."""
+        try:
+            message = patient.invoke(request.prompt)
+            row = request.read(message)
+        except Exception as error:
+            failures.append(request.key, {"reason": describe_error(error)})
+            return describe_error(error)
+        if row is None:
+            failures.append(request.key, {"reason": "malformed", "answer": written_text(message)})
+        else:
+            labels.append(request.key, row)
+        return ""
+
+    with open_run(folder, options.identity), get_usage_metadata_callback() as usage:
+        labels, failures = Journal(folder / LABELS), Journal(folder / FAILURES)
+        waiting = [request for key, request in once.items() if key not in labels.rows]
+        with ContextThreadPoolExecutor(max_workers=options.max_concurrency) as pool:
+            try:
+                for done in as_completed([pool.submit(answer, request) for request in waiting]):
+                    failed = failed + 1 if done.result() else 0
+                    if progress:
+                        progress(1, len(waiting))
+                    if failed == MAX_FAILURES:
+                        raise EngineFailed(
+                            f"{failed} requests in a row failed, the last one with "
+                            f"{done.result()}; the same command resumes from here"
+                        )
+            finally:
+                pool.shutdown(cancel_futures=True)
+        failures.keep(failures.rows.keys() - labels.rows.keys())
+    reasons = [failures.rows[key]["reason"] for key in once if key not in labels.rows]
+    malformed = reasons.count("malformed")
+    counts = {"labelled": len(once) - len(reasons), "malformed": malformed}
+    usage_by_model = {name: dict(of_model) for name, of_model in usage.usage_metadata.items()}
+    return labels.rows, {**counts, "failed": len(reasons) - malformed, "usage": usage_by_model}
 
 
 def request_key(group: str, prompt: str) -> str:

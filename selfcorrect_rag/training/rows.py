@@ -1,4 +1,4 @@
-"""The common parts of all training data: rows as pydantic models, and options."""
+"""The common parts of all training data: rows as pydantic models, options, and fixed splits."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from selfcorrect_rag.errors import BadTrainingData, one_line
 
 PartOfData = Literal["train", "development", "test"]
-Progress = Callable[[int, int | None], object] | None
+Progress = Callable[[int, int], object] | None
 """Called with how many items are finished since the last call, and how many there are in all."""
 
 
@@ -34,8 +34,13 @@ class Options(BaseModel):
     """Options of an entrypoint; ``selfcorrect-rag train NAME --set key=value`` sets each field."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-    run_only: ClassVar[frozenset[str]] = frozenset()
+    run_only: ClassVar[frozenset[str]] = frozenset({"data", "out"})
     """Fields on which the result does not depend, so that they may change when a run resumes."""
+
+    data: Path
+    """File of rows, as JSON lines or one JSON list."""
+    out: Path
+    """File or folder of the result; a stopped run there is resumed."""
 
     def __init_subclass__(cls, **defaults: Any) -> None:
         super().__init_subclass__()
@@ -50,30 +55,28 @@ class Options(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """Return the options that decide the result, as JSON values."""
-        return self.model_dump(mode="json", exclude={"data", "out", *self.run_only})
+        """The options that decide the result, as JSON values."""
+        return self.model_dump(mode="json", exclude=set(self.run_only))
 
 
-def filled(text: Any) -> Any:
-    """Refuse a text that is blank."""
+def _filled(text: Any) -> Any:
     if isinstance(text, str) and not text.strip():
         raise ValueError("must not be empty")
     return text
 
 
 def as_document(value: Any) -> Document:
-    """A passage: a text, or an object with a text and perhaps a title and a score."""
+    """Read a passage: a text, or an object with a text and perhaps a title and a score."""
     if isinstance(value, Document):
         return value
     row = value if isinstance(value, dict) else {"text": value}
-    text, title = row.get("text", row.get("contents")), row.get("title") or ""
+    text, title = row.get("text"), row.get("title") or ""
     if not isinstance(text, str) or not text.strip() or not isinstance(title, str):
         raise ValueError('a passage must be a text or {"title": ..., "text": ...}')
-    score = {"score": row["score"]} if "score" in row else {}
-    return Document(text, metadata={"title": title, **score})
+    return Document(text, metadata={"title": title, "score": row.get("score", 0)})
 
 
-Filled = Annotated[str, BeforeValidator(filled)]
+Filled = Annotated[str, BeforeValidator(_filled)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 PassageField = Annotated[Document, BeforeValidator(as_document)]
 R = TypeVar("R", bound=Row)
@@ -88,31 +91,26 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        is_list = text.lstrip().startswith("[")
+        # Not splitlines: JSON may hold U+2028.
+        found = json.loads(text) if is_list else text.split("\n")
+    except (OSError, ValueError, RecursionError) as error:
         raise BadTrainingData(f"cannot read {path}: {error}") from error
-    try:
-        if text.lstrip().startswith("["):
-            found = [(f"row {n}", row) for n, row in enumerate(json.loads(text), start=1)]
-        else:  # not splitlines: JSON may hold U+2028
-            numbered = enumerate(text.split("\n"), start=1)
-            found = [(str(n), line) for n, line in numbered if line.strip()]
-    except (ValueError, RecursionError) as error:
-        raise BadTrainingData(f"{path}: not a JSON list ({error})") from error
     rows = []
-    for place, value in found:
+    for number, value in enumerate(found, start=1):
         try:
-            row = json.loads(value) if place.isdecimal() else value
-            rows.append(kind.model_validate(row))
+            if is_list or value.strip():
+                rows.append(kind.model_validate(value if is_list else json.loads(value)))
         except ValidationError as error:
             first = error.errors()[0]
             field = "".join(f"{name}: " for name in first["loc"][:1])
             needed = [name for name, f in kind.model_fields.items() if f.is_required()]
             raise BadTrainingData(
-                f"{path}:{place}: {field}{one_line(first['msg'].removeprefix('Value error, '))}; "
+                f"{path}:{number}: {field}{one_line(first['msg'].removeprefix('Value error, '))}; "
                 f"a row is a JSON object with {', '.join(needed)}"
             ) from error
         except (ValueError, RecursionError) as error:
-            raise BadTrainingData(f"{path}:{place}: not JSON ({error})") from error
+            raise BadTrainingData(f"{path}:{number}: not JSON ({error})") from error
     if not rows:
         raise BadTrainingData(f"{path} holds no rows")
     return rows
@@ -129,11 +127,6 @@ def part_of(question: str) -> PartOfData:
 
 
 def is_held_out(question: str, share: float) -> bool:
-    """Whether a question is in the ``share`` (in [0, 1]) held out from training, by its words."""
+    """Whether a question is in the ``share`` held out from training, by its words."""
     digest = hashlib.sha256(_words(question)).digest()
     return int.from_bytes(digest[:4]) < share * 2**32
-
-
-def title_of(document: Document) -> str:
-    """The title of a document, "" if it has none."""
-    return str(document.metadata.get("title") or "")

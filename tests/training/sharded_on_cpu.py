@@ -15,15 +15,11 @@ from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from transformers import Trainer
 
-from selfcorrect_rag.training.generator import train_generator
-from tests.training.test_generator import ROWS, TOY
-from tests.training.toys import llama
-
-OPTIONS = TOY.model_copy(update={"num_train_epochs": 0.5, "save_steps": 2})
+from tests.training.test_generator import trained
 
 
-def train(out: Path) -> None:
-    train_generator(ROWS, out, OPTIONS, base=llama())
+def train(folder: Path) -> None:
+    trained(folder, num_train_epochs=0.5, save_steps=2)
 
 
 if __name__ == "__main__":

@@ -57,8 +57,8 @@ def test_sharded_over_two_processes_is_as_in_one(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     for rank in (0, 1):
         assert f"rank {rank} took [0, 1, 2, 2, 3" in run.stderr, "it resumed from its checkpoint"
-    shards = tmp_path.glob("sharded/checkpoints/checkpoint-2/pytorch_model_fsdp_0/*.distcp")
+    shards = tmp_path.glob("sharded/out/checkpoints/checkpoint-2/pytorch_model_fsdp_0/*.distcp")
     assert len(list(shards)) == 2, "each process has its part of the weights"
     train(tmp_path / "one")
-    found, expected = (weights(tmp_path / out / "generator") for out in ("sharded", "one"))
+    found, expected = (weights(tmp_path / run / "out" / "generator") for run in ("sharded", "one"))
     assert same(found, expected, atol=1e-5)

@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.quoting import quoted
 from selfcorrect_rag.reflection import CONTROL_TOKENS, TOKENS
-from selfcorrect_rag.training.augmentation import (
+from selfcorrect_rag.training.generator import GeneratorRow
+from selfcorrect_rag.training.generator_data import (
     Critique,
     Decisions,
-    Label,
     Passage,
     augment,
     choose_passage,
 )
-from selfcorrect_rag.training.generator import GeneratorRow
-from selfcorrect_rag.training.labelling import MALFORMED
 from tests.training.toys import row
 
 FULL, PART, NO = "[Fully supported]", "[Partially supported]", "[No support / Contradictory]"
@@ -33,7 +31,7 @@ class World:
 
     def __init__(
         self,
-        label: Callable[[Critique], str | Label],
+        label: Callable[[Critique], str],
         found: Callable[[str], Sequence[str]] = lambda query: (),
     ) -> None:
         self._label, self._found = label, found
@@ -46,14 +44,13 @@ class World:
     def asked(self, prompt: str) -> list[Critique]:
         return [case for batch in self.batches for case in batch if case.prompt == prompt]
 
-    def _judge(self, cases: list[Critique]) -> list[Label]:
+    def _judge(self, cases: list[Critique]) -> list[str]:
         self.batches.append(cases)
-        labels = [self._label(case) for case in cases]
-        return [Label(given) if isinstance(given, str) else given for given in labels]
+        return [self._label(case) for case in cases]
 
     def _retrieve(self, queries: list[str]) -> list[list[Passage]]:
         self.queries += queries
-        return [[Passage(f"id {n}", n, f"text {n}", 0.5) for n in self._found(q)] for q in queries]
+        return [[Passage(n, f"text {n}") for n in self._found(q)] for q in queries]
 
 
 def rule(
@@ -79,8 +76,7 @@ def rule(
 
 
 def output(one: Decisions) -> str:
-    assert one.augmented is not None, one.failure
-    return one.augmented.output
+    return str(one["augmented"]["output"])
 
 
 def shown(name: str) -> str:
@@ -91,9 +87,8 @@ def test_a_row_without_retrieval_is_left_whole() -> None:
     """Official defect: a string compared with False, so that the filter never filtered."""
     world = World(rule(retrieval=NONE, utility="[Utility:2]"))
     [one] = world.decide(row("Sing!", "La la.\nLa la la.\n", "a song", id="7"))
-    assert one.augmented == row(
-        "Sing!", "[No Retrieval]La la.\nLa la la.\n[Utility:2]", "a song", id="7"
-    )
+    expected = row("Sing!", "[No Retrieval]La la.\nLa la la.\n[Utility:2]", "a song", id="7")
+    assert one["augmented"] == expected.model_dump()
     assert world.queries == []
 
 
@@ -168,7 +163,7 @@ def test_a_random_passage_with_its_own_labels_if_none_supports() -> None:
     def chosen(*rows: GeneratorRow, seed: int = 0) -> list[str]:
         names = []
         for one in World(rule(passages=labels), lambda query: "abcd").decide(*rows, seed=seed):
-            name = "abcd"[one.segments[0].chosen or 0]
+            name = "abcd"[one["segments"][0]["chosen"]]
             critique = "[Irrelevant]It was her." if name in "bd" else f"[Relevant]It was her.{NO}"
             assert output(one) == shown(name) + critique + "[Utility:5]"
             names.append(name)
@@ -178,8 +173,7 @@ def test_a_random_passage_with_its_own_labels_if_none_supports() -> None:
     assert set(first) == set("abcd")
     assert [chosen(row)[0] for row in rows] == first, "row and seed alone decide"
     assert chosen(*rows, seed=1) != first
-    mixed = [Passage("", "", "t", None, Label(r), Label(s)) for r, s in ((REL, NO), (IRR, None))]
-    mixed.append(Passage("", "", "t", None, Label(REL), Label(FULL)))
+    mixed = [Passage("", "t", r, s) for r, s in ((REL, NO), (IRR, ""), (REL, FULL))]
     assert {choose_passage(mixed, Random(seed)) for seed in range(20)} == {2}
 
 
@@ -195,35 +189,11 @@ def test_no_sentence_is_lost_if_no_passage_is_found() -> None:
     assert output(one) == "[No Retrieval]One is so.[No Retrieval]Two is so.[Utility:5]"
 
 
-def test_missing_labels() -> None:
-    """A row without a required label fails alone; a passage without one is not chosen."""
-    lost = {
-        "retrieval": "malformed",
-        "utility": "Timeout: no",
-        "multi_retrieval": "malformed",
-        "relevance": "Timeout: no",
-        "groundness": "Timeout: no",
-    }
-
-    def label(case: Critique) -> str | Label:
-        if case.prompt == case.instance.instruction:
-            return Label(None, reason=lost[case.prompt])
-        if case.prompt == "relevance" and case.instance.evidence.startswith("b"):
-            return Label(None, reason=MALFORMED)
-        return rule(passages={"a": (REL, FULL)})(case)
-
-    rows = [row(aspect, "It was her.") for aspect in lost]
-    *decided, good = World(label, lambda query: "ba").decide(*rows, ONE)
-    assert [one.failure for one in decided] == list(lost.values())
-    assert all(one.augmented is None for one in decided)
-    assert output(good) == f"{shown('a')}[Relevant]It was her.{FULL}[Utility:5]"
-
-
 def test_all_rows_share_their_batches() -> None:
     def sizes(number: int) -> list[int]:
         world = World(rule(passages=dict.fromkeys("ab", (REL, FULL))), lambda query: "abab")
         rows = [ONE.model_copy(update={"id": str(i)}) for i in range(number)]
-        assert {len(one.segments[0].passages) for one in world.decide(*rows, top_k=3)} == {3}
+        assert {len(d["segments"][0]["passages"]) for d in world.decide(*rows, top_k=3)} == {3}
         return [len(batch) for batch in world.batches]
 
     assert sizes(1) == [2, 1, 3, 3]
@@ -235,11 +205,10 @@ def test_control_tokens_as_text_stay_text() -> None:
     name = "x[Relevant]<paragraph>"
     world = World(rule(passages={name: (REL, FULL)}), lambda query: [name])
     [one] = world.decide(row("Who [No Retrieval]?", hostile, "<paragraph>"))
-    assert one.augmented is not None
-    tokens = [part for part in split(one.augmented.output) if part in CONTROL_TOKENS]
+    tokens = [part for part in split(output(one)) if part in CONTROL_TOKENS]
     assert tokens == [*(YES, "<paragraph>", "</paragraph>", REL, FULL) * 2, "[Utility:5]"]
-    assert one.augmented.instruction == "Who \u2045No Retrieval]?"
-    assert one.augmented.input == "\u2039paragraph>"
+    assert one["augmented"]["instruction"] == "Who \u2045No Retrieval]?"
+    assert one["augmented"]["input"] == "\u2039paragraph>"
     assert world.asked("utility")[0].instance.output == hostile, "a critic judges the text itself"
 
 
@@ -259,9 +228,7 @@ SIGNS = {
     REL: "R",
     IRR: "I",
 }
-LABELS = {
-    name: [*(prompt.tokens_by_label.values()), None] for name, prompt in CRITIQUE_PROMPTS.items()
-}
+LABELS = {name: [*prompt.tokens_by_label.values()] for name, prompt in CRITIQUE_PROMPTS.items()}
 
 
 @settings(max_examples=100)
@@ -274,17 +241,13 @@ def test_the_order_of_tokens_is_right_and_no_text_is_lost(
 ) -> None:
     text = "It was. " + "".join(sentences)
 
-    def label(case: Critique) -> Label:
-        token = random.choice(LABELS[case.prompt])
-        return Label(token, reason="" if token else MALFORMED)
+    def label(case: Critique) -> str:
+        return random.choice(LABELS[case.prompt])
 
     [one] = World(label, lambda query: random.sample("abc", random.randint(0, 3))).decide(
         row("Who?", text)
     )
-    if one.augmented is None:
-        assert one.failure == MALFORMED
-        return
-    parts = split(one.augmented.output)
+    parts = split(output(one))
     signs = "".join(
         SIGNS.get(p, "U" if p in TOKENS["ISUSE"] else "S") if p in CONTROL_TOKENS else "t"
         for p in parts

@@ -2,7 +2,6 @@
 
 import json
 import os
-from math import log
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,39 @@ from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.self_rag import decision_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS
-from selfcorrect_rag.training.fine_tuning import MASKED, Examples, newest_checkpoint, packed, padded
+from selfcorrect_rag.training.fine_tuning import MASKED, Examples, newest_checkpoint, packed
 from selfcorrect_rag.training.generator import (
     GeneratorOptions,
     GeneratorRow,
     add_control_tokens,
     generator_examples,
     output_parts,
-    read_generator_rows,
     train_generator,
 )
-from selfcorrect_rag.training.rows import is_held_out
+from selfcorrect_rag.training.rows import is_held_out, read_rows
 from tests.conftest import SPECIAL, byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
-from tests.training.toys import generator_rows, llama, row, same, weights
+from tests.training.toys import generator_rows, llama, options, row, same, weights
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = DATA / "selfrag_generator_train_50samples.jsonl"
 ONE = "[Retrieval]<paragraph>Emma\nA novel</paragraph>[Relevant]Jane[Fully supported][Utility:5]"
 ROWS = generator_rows(60)
-TOY = GeneratorOptions(
-    model="toy",
-    num_train_epochs=8,
-    learning_rate=1e-2,
-    batch_size=8,
-    per_device_batch_size=4,
-    max_length=160,
-    held_out_ratio=0.2,
-)
+TOY = {
+    "model": "toy",
+    "num_train_epochs": 8,
+    "learning_rate": 1e-2,
+    "batch_size": 8,
+    "per_device_batch_size": 4,
+    "max_length": 160,
+    "held_out_ratio": 0.2,
+}
+
+
+def trained(folder: Path, base: Any = None, rows: Any = ROWS, **given: Any) -> dict[str, Any]:
+    """Train on ``rows``; the result is in ``folder / "out"``."""
+    made = options(GeneratorOptions, folder, rows, **{**TOY, **given})
+    return train_generator(made, base=base or llama())
 
 
 def learned(given: GeneratorRow, longest: int = 512) -> tuple[list[str], list[str]]:
@@ -118,7 +122,7 @@ def test_only_the_outputs_own_tokens_are_control_tokens(
 
 @pytest.mark.skipif(not REAL.exists(), reason="the official sample is not there")
 def test_official_rows() -> None:
-    rows = read_generator_rows(REAL)
+    rows = read_rows(REAL, GeneratorRow)
     passages = [sum(p.text == "<paragraph>" for p, _ in output_parts(r.output)) for r in rows]
     assert sorted(passages) == [0] * 37 + [1] * 12 + [2]
     (twice,) = (one for one, number in zip(rows, passages, strict=True) if number == 2)
@@ -146,7 +150,7 @@ def test_new_rows_start_as_the_mean(tied: bool, spare: int) -> None:
     assert add_control_tokens(model, words) == 0
 
 
-def test_packed_and_padded_rows_teach_the_same() -> None:
+def test_packed_rows_teach_as_each_alone() -> None:
     torch.manual_seed(1)
     found = Examples()
     for n in (7, 12, 2, 9):
@@ -154,42 +158,32 @@ def test_packed_and_padded_rows_teach_the_same() -> None:
     batch = packed(found.rows)
     assert batch["input_ids"].shape == (1, 30)
     assert batch["position_ids"].tolist()[0][:9] == [*range(7), 0, 1]
+    total = (batch["labels"] != MASKED).sum()
     gradients = []
-    for collate in (packed, padded):
+    for batches in ([batch], [packed([one]) for one in found.rows]):
         model = llama()[0]
-        batch = collate(found.rows)
-        loss = model(**batch, num_items_in_batch=(batch["labels"] != MASKED).sum()).loss
-        loss.backward()
+        for each in batches:
+            if (each["labels"] != MASKED).any():
+                model(**each, num_items_in_batch=total).loss.backward()
         gradients.append(model.lm_head.weight.grad)
     assert torch.allclose(*gradients, atol=1e-6)
-    end = llama()[1].eos_token_id
-    found = Examples()
-    found.add([5, end, 6, end], [False, False, True, True])
-    found.add([7, end], [True, True])
-    table = {name: values.tolist() for name, values in padded(found.rows).items()}
-    assert table["attention_mask"] == [[1, 1, 1, 1], [1, 1, 0, 0]], "an end is not padding"
-    assert table["labels"] == [[MASKED, MASKED, 6, end], [MASKED, end, MASKED, MASKED]]
-
-
-def trained(out: Path, base: tuple[Any, Any], **options: Any) -> dict[str, Any]:
-    return train_generator(ROWS, out, TOY.model_copy(update=options), base=base)
 
 
 @pytest.mark.slow
 def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
-    report = trained(tmp_path, llama())
-    assert json.loads((tmp_path / "report.json").read_text()) == report
+    report = trained(tmp_path)
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
     held_out = sum(is_held_out(one.question, 0.2) for one in ROWS)
     counts = {"train": 60 - held_out, "held_out": held_out, "shortened": 0, "left_out": 0}
     assert report["rows"] == counts
     assert report["tokens"]["added"] == 15
     assert 0 < report["tokens"]["learned"] < report["tokens"]["read"]
     found = report["held_out"]
-    assert found["tokens"]["end"] == held_out
-    assert found["loss"]["ISUSE"] < 1
-    assert found["loss"]["end"] < 1, "the end is learned"
+    assert found["loss"] < 1, "the end is learned too"
+    right = [sum(row.values()) for row in found["confusion"]["ISUSE"].values()]
+    assert sum(right) == held_out
     assert found["accuracy"]["Retrieve"] > 0.9 > found["base_rate"]["Retrieve"]
-    llm = TransformersReflectionLLM.from_pretrained(tmp_path / "generator", device="cpu")
+    llm = TransformersReflectionLLM.from_pretrained(tmp_path / "out" / "generator", device="cpu")
     graph = create_self_rag(llm, lambda query: [Document("p 4"), Document("q 5")])
     assert "yes" in graph.invoke({"question": "Who 4?"})["answer"]
 
@@ -198,15 +192,15 @@ def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tied", [True, False])
 def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
     """Official defect: with LoRA, the new tokens are neither trained nor saved."""
-    options = {"lora_rank": 8, "learning_rate": 4e-2, "num_train_epochs": 4}
-    report = trained(tmp_path, llama(tied=tied), **options)
-    losses = report["held_out"]["loss"]
-    assert max(losses[kind] for kind in ("Retrieve", "ISREL", "ISUSE")) < log(15)
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "generator")
+    given = {"lora_rank": 8, "learning_rate": 4e-2, "num_train_epochs": 4}
+    report = trained(tmp_path, llama(tied=tied), **given)
+    accuracy, by_chance = (report["held_out"][name] for name in ("accuracy", "base_rate"))
+    assert accuracy["Retrieve"] >= by_chance["Retrieve"]
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "generator")
     base, words = llama(tied=tied)
     add_control_tokens(base, words)
     before = base.get_input_embeddings().weight.detach().clone()
-    beside = PeftModel.from_pretrained(base, tmp_path / "adapter").eval()
+    beside = PeftModel.from_pretrained(base, tmp_path / "out" / "adapter").eval()
     ids = torch.tensor([list(range(len(words)))])
     with torch.no_grad():
         assert torch.allclose(beside(ids).logits, merged(ids).logits, atol=1e-3)
@@ -221,8 +215,8 @@ def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
 def test_a_killed_training_resumes_to_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {"num_train_epochs": 1, "save_steps": 2}
-    trained(tmp_path / "whole", llama(), **options)
+    given = {"num_train_epochs": 1, "save_steps": 2}
+    trained(tmp_path / "whole", **given)
     step, taken = Trainer.training_step, []
 
     def killed(self: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -233,39 +227,41 @@ def test_a_killed_training_resumes_to_the_same_weights(
 
     monkeypatch.setattr(Trainer, "training_step", killed)
     with pytest.raises(KeyboardInterrupt):
-        trained(tmp_path / "cut", llama(), **options)
-    assert newest_checkpoint(tmp_path / "cut" / "checkpoints").endswith("checkpoint-2")
-    torn = tmp_path / "cut" / "checkpoints" / "checkpoint-3"
-    torn.mkdir()
-    (torn / "trainer_state.json").write_text('{"step')
-    report = trained(tmp_path / "cut", llama(), **options)
+        trained(tmp_path / "cut", **given)
+    checkpoints = tmp_path / "cut" / "out" / "checkpoints"
+    assert str(newest_checkpoint(checkpoints)).endswith("checkpoint-2")
+    (checkpoints / "checkpoint-3").mkdir()
+    (checkpoints / "checkpoint-3" / "trainer_state.json").write_text('{"step')
+    report = trained(tmp_path / "cut", **given)
     assert taken[7] == 2, "from the newest checkpoint that is whole"
-    assert same(*(weights(tmp_path / out / "generator") for out in ("cut", "whole")))
-    assert report == json.loads((tmp_path / "whole" / "report.json").read_text())
+    assert same(*(weights(tmp_path / run / "out" / "generator") for run in ("cut", "whole")))
+    whole = json.loads((tmp_path / "whole" / "out" / "report.json").read_text())
+    assert report == whole
     with pytest.raises(BadRun, match=r"other settings \(seed\)"):
-        trained(tmp_path / "cut", llama(), **options, seed=1)
+        trained(tmp_path / "cut", **given, seed=1)
     with pytest.raises(BadRun, match=r"other settings \(data\)"):
-        train_generator(ROWS[1:], tmp_path / "cut", TOY.model_copy(update=options), base=llama())
+        trained(tmp_path / "cut", rows=ROWS[1:], **given)
 
 
 def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(reason: str, rows: Any = ROWS, base: Any = None, **options: Any) -> None:
-        changed = TOY.model_copy(update=options)
+    def refused(reason: str, rows: Any = ROWS, base: Any = None, **given: Any) -> None:
         with pytest.raises(BadTrainingData, match=reason):
-            train_generator(rows, tmp_path / "out", changed, base=base or llama())
+            trained(tmp_path, base, rows, **given)
         assert not (tmp_path / "out").exists()
 
     refused("row 2: .*<paragraph> without its other half", [ROWS[0], row("a", "<paragraph>b")])
     refused("no output has a reflection token", [row("a", "b")])
-    refused("no row of the 60 is left", max_length=8)
+    refused("no row is left to train on; 50 are too long", max_length=8)
     refused("must be a multiple of per_device_batch_size 3", per_device_batch_size=3)
+    refused("trainer: .*max_stepps", trainer={"max_stepps": 3})
     refused("has an encoder", base=(t5(), t5_tokenizer()))
     model, words = llama()
     words.eos_token = None
     refused("no end token", base=(model, words))
-    (tmp_path / "file").touch()
+    (tmp_path / "out").touch()
     with pytest.raises(BadRun, match="is a file; give a folder"):
-        trained(tmp_path / "file", llama())
+        trained(tmp_path)
+    (tmp_path / "out").unlink()
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     refused("launch without FSDP", lora_rank=4)
     monkeypatch.setenv("WORLD_SIZE", "3")

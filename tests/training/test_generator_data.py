@@ -1,7 +1,9 @@
 """Runs of generator data: resumed after a kill, refused in a foreign place, by any critic."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from langchain_core.documents import Document
@@ -9,26 +11,40 @@ from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.errors import BadRun, RetrievalFailed
 from selfcorrect_rag.journal import run_folder
-from selfcorrect_rag.models.critic import Critic
-from selfcorrect_rag.training import ENTRYPOINTS, labelling
-from selfcorrect_rag.training.generator import read_generator_rows
+from selfcorrect_rag.models.critic import Answer, Critic, CriticInput
+from selfcorrect_rag.training import ENTRYPOINTS
 from selfcorrect_rag.training.generator_data import GeneratorDataOptions, make_generator_data
 from tests.conftest import byte_level_tokenizer, random_model
-from tests.training.toys import Teacher, label, lines, row, write
+from tests.training.toys import lines, options, row
 
-OPTIONS = GeneratorDataOptions(critic="critic", index="index", top_k=3, chunk_size=4)
 ROWS = [
     row(f"What is thing {i}?", f"It is {i}. That is what the books say. I like it.", id=str(i))
     for i in range(10)
 ]
 
 
+class ScriptedCritic(Critic):
+    """Answers by the judged text, three at a time, until it is interrupted."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        self.asked: list[CriticInput] = []
+        self._limit = limit
+
+    def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
+        for start in range(0, len(inputs), 3):
+            if len(self.asked) >= self._limit:
+                raise KeyboardInterrupt
+            self.asked += (batch := inputs[start : start + 3])
+            tokens = [each.tokens[crc32(each.input.encode()) % len(each.tokens)] for each in batch]
+            yield {start + i: Answer(token, {token: 0.9}) for i, token in enumerate(tokens)}
+
+
 class Shelf:
     """A retriever that finds three passages for anything, and counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 10_000) -> None:
         self.asked: list[str] = []
-        self.limit = 10_000
+        self.limit = limit
         self.runnable: Any = RunnableLambda(self._find)
 
     def _find(self, query: str) -> list[Document]:
@@ -38,63 +54,47 @@ class Shelf:
         return [Document(f"On {query}.", metadata={"title": f"T\n{i}"}) for i in range(3)]
 
 
-def make(out: Path, critic: Any, retriever: Any, **options: Any) -> dict[str, Any]:
-    changed = OPTIONS.model_copy(update=options)
-    return make_generator_data(critic, retriever, ROWS, out, changed)
+def make(folder: Path, critic: Critic, shelf: Shelf, **given: Any) -> dict[str, Any]:
+    given = {"top_k": 3, "chunk_size": 4, **given}
+    made = options(GeneratorDataOptions, folder, [*ROWS, ROWS[0]], **given)
+    return make_generator_data(made, critic, shelf.runnable)
 
 
 def test_a_killed_run_asks_only_what_is_missing(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    report = make(whole, (teacher := Teacher()).model, (shelf := Shelf()).runnable)
-    assert (report["rows"], report["written"], report["failed"]) == (10, 10, 0)
-    assert sum(report["labels"]["utility"].values()) == 10
-    assert 0 < report["relevant"] <= report["read"] <= report["segments"]
-    first, second = Teacher(), Teacher()
-    first.limit = 40
+    report = make(whole, critic := ScriptedCritic(), shelf := Shelf())
+    assert report["rows"] == 11
+    assert 0 < report["read"] <= report["segments"]
+    assert sum(n for token, n in report["tokens"].items() if "Utility" in token) == 11
+    first, second = ScriptedCritic(40), ScriptedCritic()
     with pytest.raises(KeyboardInterrupt):
-        make(cut, first.model, (found := Shelf()).runnable, max_concurrency=1)
-    make(cut, second.model, (again := Shelf()).runnable)
-    assert cut.read_bytes() == whole.read_bytes()
-    assert len(first.asked) + len(second.asked) == len(teacher.asked), "no label is asked twice"
+        make(cut, first, found := Shelf())
+    make(cut, second, again := Shelf())
+    assert (cut / "out").read_bytes() == (whole / "out").read_bytes()
+    assert len(first.asked) + len(second.asked) == len(critic.asked), "no label is asked twice"
     assert len(found.asked) + len(again.asked) == len(shelf.asked), "nor a query"
-    assert sorted(path.name for path in run_folder(cut).iterdir()) == [
-        *("decisions.jsonl", "lock", "parts", "settings.json"),
-    ]
-    decision = lines(run_folder(cut) / "decisions.jsonl")[0]
+    decision = lines(run_folder(cut / "out") / "decisions.jsonl")[0]
     assert decision["row"]["instruction"] == ROWS[0].instruction
-    assert list(lines(whole)[0]) == ["instruction", "output", "input", "id", "dataset_name"]
-
-
-def test_rows_that_failed_are_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labelling, "MAX_TRIES", 1)
-
-    def answer(prompt: str) -> str:
-        if "thing 3" in prompt:
-            raise TimeoutError("no answer")
-        return label(prompt, essays="thing 5" in prompt)
-
-    out = tmp_path / "out"
-    report = make(out, Teacher(answer).model, Shelf().runnable)
-    assert (report["written"], report["failed"]) == (9 - report["malformed"], 1)
-    assert "no answer" in str(lines(run_folder(out) / "failures.jsonl"))
-    report = make(out, Teacher(label).model, Shelf().runnable)
-    assert (report["written"], report["failed"]) == (10 - report["malformed"], 0)
+    rows = lines(whole / "out")
+    assert rows[0] == rows[10], "equal rows are judged once"
+    assert list(rows[0]) == ["instruction", "output", "input", "id", "dataset_name"]
+    passages = [one["output"].split("<paragraph>")[1:] for one in rows]
+    assert {passage[:4] for some in passages for passage in some} <= {"T 0\n", "T 1\n", "T 2\n"}
 
 
 def test_a_retriever_that_fails_ends_the_run(tmp_path: Path) -> None:
-    shelf = Shelf()
-    shelf.limit = 2
     with pytest.raises(RetrievalFailed, match="refused; the same command resumes"):
-        make(tmp_path / "out", Teacher().model, shelf.runnable)
+        make(tmp_path, ScriptedCritic(), Shelf(2))
 
 
 def test_a_run_has_one_place_and_one_set_of_options(tmp_path: Path) -> None:
-    (tmp_path / "foreign").write_text("words")
+    (tmp_path / "out").write_text("words")
     with pytest.raises(BadRun, match="was not made by this command"):
-        make(tmp_path / "foreign", Teacher().model, Shelf().runnable)
-    make(tmp_path / "out", Teacher().model, Shelf().runnable)
+        make(tmp_path, ScriptedCritic(), Shelf())
+    (tmp_path / "out").unlink()
+    make(tmp_path, ScriptedCritic(), Shelf())
     with pytest.raises(BadRun, match=r"other settings \(seed\)"):
-        make(tmp_path / "out", Teacher().model, Shelf().runnable, seed=1)
+        make(tmp_path, ScriptedCritic(), Shelf(), seed=1)
 
 
 @pytest.mark.slow
@@ -107,21 +107,11 @@ def test_a_critic_on_an_index_by_the_entrypoint(tmp_path: Path) -> None:
     with Index(tmp_path / "index") as index:
         index.add([Document(f"Thing {i} is {i}.", metadata={"title": f"{i}"}) for i in range(8)])
     entrypoint = ENTRYPOINTS["generator-data"]
-    given = {
-        "data": write(tmp_path / "rows.jsonl", *(row.model_dump() for row in ROWS[:3])),
-        "out": tmp_path / "made.jsonl",
-        "critic": str(tmp_path / "critic"),
-        "index": str(tmp_path / "index"),
-        "top_k": 2,
-    }
-    cost = entrypoint.run(entrypoint.options(**given, estimate=True))
-    assert cost == {"rows": 3, "fewest": 6, "most": 6 + 9 * 5}
-    report = entrypoint.run(entrypoint.options(**given))
-    assert (report["rows"], report["written"]) == (3, 3)
-    assert len(read_generator_rows(tmp_path / "made.jsonl")) == 3
-    assert Critic.from_pretrained(tmp_path / "critic").judge([]) == []
+    places = {name: str(tmp_path / name) for name in ("critic", "index")}
+    given = options(entrypoint.options, tmp_path, ROWS[:3], top_k=2, **places)
+    assert entrypoint.run(given)["rows"] == len(lines(given.out)) == 3
     other = random_model(len(words), 400)
     other.lm_head.weight.data += 1
     other.save_pretrained(tmp_path / "critic")
-    with pytest.raises(BadRun, match=r"other settings \(critic\)"):
-        entrypoint.run(entrypoint.options(**given))
+    with pytest.raises(BadRun, match=r"other settings \(critic content\)"):
+        entrypoint.run(given)

@@ -14,41 +14,42 @@ from selfcorrect_rag.models import T5Evaluator
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.reflection import TOKENS, Group
-from selfcorrect_rag.training.critic import CriticOptions, agreement, train_critic
-from selfcorrect_rag.training.critic_data import CriticRow
+from selfcorrect_rag.training.critic import CriticOptions, CriticRow, agreement, train_critic
 from selfcorrect_rag.training.evaluator import (
     EvaluatorOptions,
     Graded,
     auc,
-    mine_negatives,
-    split_graded,
     train_evaluator,
 )
 from selfcorrect_rag.training.fine_tuning import MASKED
 from selfcorrect_rag.training.instruct import (
     InstructOptions,
     InstructRow,
-    InstructTokenizer,
     instruct_examples,
     train_instruct,
 )
 from selfcorrect_rag.training.rows import part_of
 from tests.conftest import byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
-from tests.training.toys import llama, plain_tokenizer, same, weights
+from tests.training.toys import llama, options, plain_tokenizer, same, weights
 
-CRITIC = CriticOptions(
-    model="toy", num_train_epochs=4, learning_rate=3e-3, batch_size=8, per_device_batch_size=8,
-    max_length=160, seed=1,
-)  # fmt: skip
-EVALUATOR = EvaluatorOptions(
-    model="toy", num_train_epochs=6, learning_rate=3e-3, batch_size=8, hard_negatives=0,
-    max_length=48, seed=1,
-)  # fmt: skip
-INSTRUCT = InstructOptions(
-    model="toy", num_train_epochs=3, learning_rate=1e-2, batch_size=8, per_device_batch_size=4,
-    max_length=400, held_out_ratio=0.2,
-)  # fmt: skip
+
+def critic(folder: Path, rows: Any, **given: Any) -> dict[str, Any]:
+    toy = {"num_train_epochs": 4, "learning_rate": 3e-3, "batch_size": 8, "max_length": 160}
+    given = {**toy, "per_device_batch_size": 8, "seed": 1, **given}
+    return train_critic(options(CriticOptions, folder, rows, **given), base=llama())
+
+
+def evaluator(folder: Path, rows: Any, base: Any, **given: Any) -> dict[str, Any]:
+    toy = {"num_train_epochs": 6, "learning_rate": 3e-3, "batch_size": 8, "max_length": 48}
+    given = {**toy, "model": "toy", "seed": 1, **given}
+    return train_evaluator(options(EvaluatorOptions, folder, rows, **given), base=base)
+
+
+def instruct(folder: Path, rows: Any, base: Any, **given: Any) -> dict[str, Any]:
+    toy = {"num_train_epochs": 3, "learning_rate": 1e-2, "batch_size": 8, "max_length": 400}
+    given = {**toy, "per_device_batch_size": 4, "held_out_ratio": 0.2, **given}
+    return train_instruct(options(InstructOptions, folder, rows, **given), base=base)
 
 
 def critic_rows(number: int) -> list[CriticRow]:
@@ -69,21 +70,21 @@ def critic_rows(number: int) -> list[CriticRow]:
 @pytest.mark.slow
 def test_a_critic_learns_reports_and_loads(tmp_path: Path) -> None:
     rows = critic_rows(240)
-    report = train_critic(rows, tmp_path, CRITIC, base=llama())
-    assert json.loads((tmp_path / "report.json").read_text()) == report
+    report = critic(tmp_path, rows)
+    out = tmp_path / "out"
+    assert json.loads((out / "report.json").read_text()) == report
     assert sum(report["rows"].values()) == 240
     assert report["shortened"] == 0
     scores = [report["test"]["accuracy"][g] - report["test"]["base_rate"][g] for g in Group]
     assert sum(scores) > 0.5, "better than the commonest token"
-    with Critic.from_pretrained(tmp_path / "critic", device="cpu") as critic:
+    with Critic.from_pretrained(out / "critic", device="cpu") as trained:
         asked = [row.critic_input for row in rows if row.part == "test"][:12]
-        given = critic.judge(asked)
+        given = trained.judge(asked)
     assert all(token in TOKENS[one.group] for token, one in zip(given, asked, strict=True))
-    lora = CRITIC.model_copy(update={"lora_rank": 4, "num_train_epochs": 0.2})
-    train_critic(rows, tmp_path / "lora", lora, base=llama())
-    assert (tmp_path / "lora" / "adapter" / "adapter_model.safetensors").exists()
+    critic(tmp_path / "lora", rows, lora_rank=4, num_train_epochs=0.2)
+    assert (tmp_path / "lora" / "out" / "adapter" / "adapter_model.safetensors").exists()
     with pytest.raises(BadTrainingData, match="no row of the 1 is in the train part"):
-        train_critic([row for row in rows if row.part == "test"][:1], tmp_path / "x", CRITIC)
+        critic(tmp_path / "x", [row for row in rows if row.part == "test"][:1])
 
 
 def test_agreement_by_hand() -> None:
@@ -116,18 +117,15 @@ def bert() -> tuple[Any, Any]:
 
 @pytest.mark.slow
 def test_an_evaluator_learns_reports_and_loads(tmp_path: Path) -> None:
-    report = train_evaluator(PAIRS, tmp_path, EVALUATOR, base=bert())
+    report = evaluator(tmp_path, PAIRS, bert())
     assert report["test"]["auc"] > 0.95
     assert report["test"]["actions"]["action_accuracy"] > 0.9
     assert sum(report["questions"].values()) == len(PAIRS)
-    assert json.loads((tmp_path / "report.json").read_text()) == report
-    evaluator = T5Evaluator.from_pretrained(tmp_path / "evaluator")
-    right, wrong = evaluator.score("Question 99?", ["the the the 3", "or or or 3"])
-    assert right > evaluator.thresholds.upper
-    assert wrong < evaluator.thresholds.lower
-    lora = EVALUATOR.model_copy(update={"lora_rank": 8, "learning_rate": 1e-2})
-    assert train_evaluator(PAIRS, tmp_path / "lora", lora, base=bert())["test"]["auc"] > 0.95
-    assert (tmp_path / "lora" / "adapter" / "adapter_model.safetensors").exists()
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
+    trained = T5Evaluator.from_pretrained(tmp_path / "out" / "evaluator")
+    right, wrong = trained.score("Question 99?", ["the the the 3", "or or or 3"])
+    assert right > trained.thresholds.upper
+    assert wrong < trained.thresholds.lower
 
 
 def test_an_evaluator_that_cannot_be_trained(
@@ -137,7 +135,7 @@ def test_an_evaluator_that_cannot_be_trained(
 
     def refused(reason: str, rows: Any = PAIRS, base: Any = None) -> None:
         with pytest.raises(BadTrainingData, match=reason):
-            train_evaluator(rows, tmp_path / "out", EVALUATOR, base=base or bert())
+            evaluator(tmp_path, rows, base or bert())
         assert not (tmp_path / "out").exists()
 
     refused("the train part .* needs relevant and irrelevant", [graded("q", ["p"], [])])
@@ -150,27 +148,14 @@ def test_an_evaluator_that_cannot_be_trained(
 
 
 def test_a_t5_is_trained(tmp_path: Path) -> None:
-    short = EVALUATOR.model_copy(update={"num_train_epochs": 0.3})
-    report = train_evaluator(PAIRS, tmp_path, short, base=(t5(), t5_tokenizer()))
+    report = evaluator(tmp_path, PAIRS, (t5(), t5_tokenizer()), num_train_epochs=0.3)
     assert 0 <= report["test"]["auc"] <= 1
-    assert T5Evaluator.from_pretrained(tmp_path / "evaluator").score("q", ["p"])
+    assert T5Evaluator.from_pretrained(tmp_path / "out" / "evaluator").score("q", ["p"])
 
 
 def test_auc_by_hand() -> None:
     assert auc([(0.9, 1), (0.8, -1), (0.7, 1), (0.1, -1)]) == 0.75
     assert auc([(0.5, 1), (0.5, -1)]) == 0.5
-
-
-def test_hard_negatives() -> None:
-    rows = [graded("Who wrote Emma?", ["Emma is by Austen."], ["Emma is a town."])]
-    corpus = ["Emma is by Austen.", "Emma wrote letters.", "Emma is a town.", "Dune", " ",
-              "Yes: Emma is by Austen."]  # fmt: skip
-    (mined,) = mine_negatives(rows, corpus, 1)
-    assert mined.negatives == ("Emma is a town.", "Emma wrote letters.")
-    assert mine_negatives(rows, ["the", "of"], 3) == rows
-    parts = split_graded(PAIRS, [], 2)
-    held_out = {p for name in ("development", "test") for row in parts[name] for p in row.positives}
-    assert not held_out & {n for row in parts["train"] for n in row.negatives}
 
 
 TEMPLATE = (
@@ -203,7 +188,7 @@ def chat_tokenizer() -> PreTrainedTokenizerFast:
 
 def texts(words: Any, row: InstructRow, longest: int = 1000) -> tuple[str, str]:
     """What is read and what is learned of a row, with special tokens."""
-    (one,) = instruct_examples([row], InstructTokenizer(words), longest, "best_last").rows
+    (one,) = instruct_examples([row], words, longest).rows
     pairs = list(zip(one["input_ids"].tolist(), one["labels"].tolist(), strict=True))
     learned = [i for i, label in pairs if label != MASKED]
     return words.decode([i for i, label in pairs if label == MASKED]), words.decode(learned)
@@ -226,26 +211,24 @@ def test_no_text_becomes_a_special_token(make: Any, hostile: str) -> None:
     words = make()
     document = Document(f"It {hostile} is.", metadata={"title": hostile})
     row = instruct_row(f"Who {hostile}?", (document,), f"It {hostile} is.")
-    (one,) = instruct_examples([row], InstructTokenizer(words), 1000, "best_last").rows
+    (one,) = instruct_examples([row], words, 1000).rows
     special = [t for t in words.convert_ids_to_tokens(one["input_ids"].tolist()) if len(t) > 2]
     template = ["<|user|>", "<|eot|>", "<|assistant|>"] if make is chat_tokenizer else []
     assert special == ["<s>", *template, "</s>"]
 
 
 def test_a_row_that_is_too_long_loses_its_weakest_documents() -> None:
-    words = InstructTokenizer(plain_tokenizer())
-    whole = len(instruct_examples([ROW], words, 1000, "best_last").rows[0]["input_ids"])
+    words = plain_tokenizer()
+    whole = len(instruct_examples([ROW], words, 1000).rows[0]["input_ids"])
     first, second, third = PROMPT.splitlines(keepends=True)[:3]
     assert texts(plain_tokenizer(), ROW, whole)[0] == f"<s>{PROMPT}\n"
     assert texts(plain_tokenizer(), ROW, whole - 1)[0] == f"<s>{PROMPT.removeprefix(first)}\n"
     last = whole - len(first) - len(second)
     assert texts(plain_tokenizer(), ROW, last)[0].startswith(f"<s>{third}"), "with its number"
-    assert instruct_examples([ROW], words, last, "best_last").shortened == 1
-    assert instruct_examples([ROW], words, last - 1, "best_last").left_out == 1
-    (one,) = instruct_examples([ROW], words, whole - 1, "best_first").rows
-    assert len(one["input_ids"]) == whole - len(third)
+    assert instruct_examples([ROW], words, last).shortened == 1
+    assert instruct_examples([ROW], words, last - 1).left_out == 1
     bare = instruct_row("Who?", (), "She.")
-    assert len(instruct_examples([bare], words, 1000, "best_last").rows) == 1
+    assert len(instruct_examples([bare], words, 1000).rows) == 1
 
 
 @pytest.mark.slow
@@ -254,18 +237,18 @@ def test_instruct_learns_and_reports(tmp_path: Path) -> None:
         instruct_row(f"Who is {i}?", DOCUMENTS[:1], f"Document [1]: {'ab'[i % 2]}")
         for i in range(40)
     ]
-    report = train_instruct(rows, tmp_path / "run", INSTRUCT, base=llama())
-    assert json.loads((tmp_path / "run" / "report.json").read_text()) == report
+    report = instruct(tmp_path, rows, llama())
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
     assert report["rows"]["train"] + report["rows"]["held_out"] == 40
     assert report["held_out"]["loss"] < 2.5
-    lora = INSTRUCT.model_copy(update={"lora_rank": 4, "num_train_epochs": 0.5})
-    train_instruct(rows, tmp_path / "lora", lora, base=llama())
-    adapter = json.loads((tmp_path / "lora" / "adapter" / "adapter_config.json").read_text())
+    instruct(tmp_path / "lora", rows, llama(), lora_rank=4, num_train_epochs=0.5)
+    lora = tmp_path / "lora" / "out"
+    adapter = json.loads((lora / "adapter" / "adapter_config.json").read_text())
     assert (adapter["r"], adapter["lora_alpha"]) == (4, 8)
-    assert not same(weights(tmp_path / "lora" / "model"), weights(tmp_path / "run" / "model"))
+    assert not same(weights(lora / "model"), weights(tmp_path / "out" / "model"))
     with pytest.raises(BadTrainingData, match="has an encoder"):
-        train_instruct(rows, tmp_path / "t5", INSTRUCT, base=(t5(), t5_tokenizer()))
+        instruct(tmp_path / "t5", rows, (t5(), t5_tokenizer()))
     model, words = llama()
     words.eos_token = None
     with pytest.raises(BadTrainingData, match="end token"):
-        train_instruct(rows, tmp_path / "none", INSTRUCT, base=(model, words))
+        instruct(tmp_path / "none", rows, (model, words))

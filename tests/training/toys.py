@@ -3,9 +3,9 @@
 import json
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from langchain_core.messages import AIMessage
@@ -14,9 +14,10 @@ from safetensors.torch import load_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from selfcorrect_rag.prompts.critic import Instance
 from selfcorrect_rag.training.generator import GeneratorRow
+from selfcorrect_rag.training.rows import Options
 
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 LABELS = {
     "Need retrieval?": ("[Yes]", "[No]"),
     "Rating:": ("[Relevant]", "[Irrelevant]"),
@@ -63,6 +64,22 @@ def write(path: Path, *rows: object) -> Path:
     return path
 
 
+def options(kind: type[AnyOptions], folder: Path, rows: Iterable[Any], **given: Any) -> AnyOptions:
+    """Options of an entrypoint whose data are ``rows``, and whose result is ``folder / "out"``."""
+    dumped = [row if isinstance(row, dict) else dump(row) for row in rows]
+    folder.mkdir(parents=True, exist_ok=True)
+    data = write(folder / "rows.jsonl", *dumped)
+    return kind(**{"data": data, "out": folder / "out", **given})
+
+
+def dump(row: Any) -> dict[str, Any]:
+    """A row as it is in a file."""
+    dumped: dict[str, Any] = row.model_dump()
+    if "documents" in dumped:
+        dumped["documents"] = [{"text": d.page_content, **d.metadata} for d in row.documents]
+    return dumped
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
 
@@ -76,16 +93,16 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor], **close: 
     return one.keys() == other.keys() and all(compare(one[k], other[k], **close) for k in one)
 
 
-def instances(number: int) -> list[Instance]:
-    """Instances, some without evidence, some without preceding sentences."""
+def instances(number: int) -> list[dict[str, str]]:
+    """Rows to be labelled, some without evidence, some without preceding sentences."""
     return [
-        Instance(
-            f"Who wrote book {i}?",
-            output=f"It is old. She wrote it in {i}.",
-            preceding_sentences="It is old." if i % 3 else "",
-            segment=f"She wrote it in {i}.",
-            evidence=f"Book {i}\nBook {i} is hers." if i % 2 else "",
-        )
+        {
+            "instruction": f"Who wrote book {i}?",
+            "output": f"It is old. She wrote it in {i}.",
+            "preceding_sentences": "It is old." if i % 3 else "",
+            "target_output": f"She wrote it in {i}.",
+            "evidence": f"Book {i}\nBook {i} is hers." if i % 2 else "",
+        }
         for i in range(number)
     ]
 
