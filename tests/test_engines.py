@@ -128,7 +128,7 @@ def llm_of(engine: Engine, **options: Any) -> EngineReflectionLLM:
         ([Completion([9, 8], [{9: -1.0}], "length")], "2 ids and log-probabilities of 1"),
         ([Completion([9], [{8: -1.0}], "length")], r"no log-probability of the ids \[9\]"),
         ([Completion(REFLECTION_IDS[:1], [{REFLECTION_IDS[0]: -1.0}], "length")], "no log-prob"),
-        ([Completion([9], [{9: float("nan")}], "length")], "log-probability that is not a number"),
+        ([Completion([9], [{9: float("nan")}], "length")], r"no log-probability of the ids \[9\]"),
         ([Completion([9], [{9: -1.0}], "error")], "ended by 'error'"),  # type: ignore[arg-type]
         (None, "raised TypeError"),
     ],

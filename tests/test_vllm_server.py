@@ -274,7 +274,10 @@ def test_broken_completions(loopback: Loopback, spoil: Callable[[dict[str, Any]]
         assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("answer", [[], "text", {"choices": None}, {"choices": [None]}, None])
+OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]}
+
+
+@pytest.mark.parametrize("answer", [[], "text", {"choices": None}, {"choices": [None]}, None, OLD])
 def test_answers_without_completions(loopback: Loopback, answer: Any) -> None:
     with connect(loopback) as llm:
         loopback.answers["/v1/completions"] = lambda body: (200, json.dumps(answer))
@@ -289,24 +292,20 @@ def models(*cards: Any) -> Answer:
     return 200, {"data": list(cards)}
 
 
-OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]}
-
-
 @pytest.mark.parametrize(
     ("path", "answer", "options", "kind", "message"),
     [
-        ("/v1/models", (200, json.dumps([])), {}, EngineFailed, "is not a vLLM server"),
-        ("/v1/models", (200, {"data": [{}]}), {}, EngineFailed, "is not a vLLM server"),
+        ("/v1/models", (200, json.dumps([])), {}, EngineFailed, "not vLLM's"),
+        ("/v1/models", (200, {"data": [{}]}), {}, EngineFailed, "not vLLM's"),
         ("/v1/models", models(), {}, ModelNotFound, "serves no model"),
-        ("/v1/models", models({"id": "gpt"}), {}, EngineFailed, "is not a vLLM server"),
+        ("/v1/models", models({"id": "gpt"}), {}, EngineFailed, "not vLLM's"),
         ("", None, {"model": "llama"}, ModelNotFound, "serves tiny, not llama: give one of its"),
         ("/tokenize", (200, {"tokens": IDS[::-1]}), {}, NotAReflectionModel, "has other ids"),
-        ("/v1/completions", (200, OLD), {}, EngineFailed, r"vLLM 0\.27 and newer do"),
         ("/v1/models", (401, {"error": "no"}), {}, EngineFailed, "refuses the API key"),
         ("", None, {"tokenizer": "/nowhere"}, ModelNotFound, "give its folder or hub name"),
-        ("", None, {"api_key": SecretStr("sé\ncret")}, EngineFailed, "API key holds a line break"),
+        ("", None, {"api_key": SecretStr("sé\ncret")}, EngineFailed, "api_key holds a line break"),
         ("", None, {"base_url": "http://[::1"}, EngineFailed, "is not a URL"),
-        ("", None, {"base_url": "http://me:secret@h"}, EngineFailed, "a user and a password"),
+        ("", None, {"base_url": "http://me:secret@h"}, EngineFailed, "give the key as api_key"),
         ("", None, {"base_url": "http://127.0.0.1:9"}, EngineFailed, "no vLLM server answers at"),
     ],
 )

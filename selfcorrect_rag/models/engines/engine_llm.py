@@ -43,9 +43,8 @@ class EngineReflectionLLM(ReflectionLLM):
 
     _runner: EngineRunner = PrivateAttr()
     _tokenizer: ControlledTokenizer = PrivateAttr()
-    _ids: dict[str, int] = PrivateAttr()
-    """Ids of the reflection tokens that the vocabulary has."""
     _tokens: dict[int, str] = PrivateAttr()
+    """Reflection tokens of the vocabulary, by id."""
 
     @classmethod
     def from_engine(
@@ -76,17 +75,11 @@ class EngineReflectionLLM(ReflectionLLM):
 
     def _use_tokenizer(self, tokenizer: ControlledTokenizer) -> None:
         self._tokenizer = tokenizer
-        ids = tokenizer.control_ids
-        self._ids = {token: ids[token] for token in GROUP_OF if token in ids}
-        self._tokens = {token_id: token for token, token_id in self._ids.items()}
+        self._tokens = {i: token for token, i in tokenizer.control_ids.items() if token in GROUP_OF}
 
     @property
     def _llm_type(self) -> str:
         return "engine-reflection"
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        return self._tokenizer.groups
 
     @property
     def context_tokens(self) -> int | None:
@@ -178,7 +171,7 @@ class EngineReflectionLLM(ReflectionLLM):
         return begun, pruned
 
     def _group_ids(self, group: str) -> list[int]:
-        return [self._ids[token] for token in TOKENS[group]]
+        return [self._tokenizer.control_ids[token] for token in TOKENS[group]]
 
     def _reflection(
         self, token_id: int, logprobs: Mapping[int, float], position: int
@@ -188,12 +181,13 @@ class EngineReflectionLLM(ReflectionLLM):
         if token is None:
             return None
         group = GROUP_OF[token]
-        given = {each: logprobs[self._ids[each]] for each in TOKENS[group]}
+        ids = zip(TOKENS[group], self._group_ids(group), strict=True)
+        given = {each: logprobs[i] for each, i in ids}
         return Reflection(group=group, position=position, token=token, logprobs=given)
 
     def _segment(self, encoded: Encoded, completion: Completion, request: Request) -> Segment:
         ids, finish_reason = list(completion.ids), str(completion.finish_reason)
-        if size := _stop_size(self._tokenizer.text, ids, request.stop):
+        if size := self._stop_size(ids, request.stop):
             ids, finish_reason = ids[:size], "stop"
         pairs = list(zip(ids, completion.logprobs, strict=False))
         given = (self._reflection(i, by_id, at) for at, (i, by_id) in enumerate(pairs))
@@ -223,6 +217,17 @@ class EngineReflectionLLM(ReflectionLLM):
             shortened=encoded.shortened,
             requests=0,
         )
+
+    def _stop_size(self, ids: Sequence[int], stop: Sequence[str]) -> int:
+        """The number of ids up to the end of the first stop string; 0 without one."""
+
+        def has_stopped(size: int) -> bool:
+            text = self._tokenizer.text(ids[:size])
+            return any(string in text for string in stop)
+
+        if not stop or not has_stopped(len(ids)):
+            return 0
+        return bisect_left(range(len(ids)), True, key=has_stopped)
 
     def _stream(
         self,
@@ -284,17 +289,3 @@ class EngineReflectionLLM(ReflectionLLM):
 def _stop_place(text: str, stop: Sequence[str]) -> int:
     """Return the place where the first stop string begins; the text's length without one."""
     return min((text.find(string) for string in stop if string in text), default=len(text))
-
-
-def _stop_size(
-    text: Callable[[Sequence[int]], str], ids: Sequence[int], stop: Sequence[str]
-) -> int:
-    """Return the number of ids up to the end of the first stop string; 0 without one."""
-
-    def has_stopped(size: int) -> bool:
-        written = text(ids[:size])
-        return any(string in written for string in stop)
-
-    if not stop or not has_stopped(len(ids)):
-        return 0
-    return bisect_left(range(len(ids)), True, key=has_stopped)

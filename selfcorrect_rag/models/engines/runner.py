@@ -21,10 +21,7 @@ T = TypeVar("T")
 Pump = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 """A coroutine function that passes texts to its argument as they come."""
 CLOSED = "this model has been closed: make a new one"
-FORKED = (
-    "this model's engine belongs to the process that this one was forked from: make the model in "
-    "the process that uses it"
-)
+FORKED = "this model belongs to the parent process: make the model in the process that uses it"
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.25, 4.0
 """Maximum seconds before the second attempt of a call, and before any attempt."""
 EXIT_SECONDS = 10.0
@@ -36,16 +33,12 @@ class EngineRunner:
 
     A cancelled or interrupted caller cancels its call in the engine; every other caller gets a
     result or an error. The thread ends when this object is closed or freed, or with the
-    interpreter. A forked child's calls are refused.
+    interpreter. A forked child's calls are refused. A call is retried for ``retry_seconds`` while
+    the engine is unavailable.
     """
 
     def __init__(self, engine: Engine, *, retry_seconds: float = 0.0) -> None:
-        """Open the engine; raises whatever :meth:`Engine.open` raises.
-
-        Args:
-            engine: not open yet.
-            retry_seconds: how long to retry a call while the engine is unavailable.
-        """
+        """Open the engine; raises whatever :meth:`Engine.open` raises."""
         self.engine, self._retry_seconds = engine, retry_seconds
         self._name = f"the engine ({type(engine).__name__})"
         self._closed, self._lock, self._process = False, threading.Lock(), os.getpid()
@@ -63,8 +56,7 @@ class EngineRunner:
             await self.engine.open()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the engine's loop, from a thread that may block; EngineFailed if this
-        is closed before there is a result."""
+        """Run a coroutine on the engine's loop; EngineFailed if this is closed before its end."""
         result = self._submit(call)
         try:
             return result.result()
@@ -122,8 +114,8 @@ class EngineRunner:
     async def stream(
         self, prompt: Sequence[int], request: Request
     ) -> AsyncGenerator[Sequence[int], None]:
-        """Yield generated ids as they come; called on the engine's loop. A stream that broke off is
-        not retried, since its tokens cannot be taken back."""
+        """Yield generated ids as they come; called on the engine's loop. Only its beginning is
+        retried, since streamed tokens cannot be taken back."""
 
         async def begin() -> tuple[AsyncGenerator[Sequence[int], None], Sequence[int] | None]:
             stream = self.engine.stream(prompt, request)
@@ -149,8 +141,8 @@ class EngineRunner:
             backoff = min(2 * backoff, LONGEST_BACKOFF)
 
     def close(self) -> None:
-        """Refuse new calls, fail running ones, close the engine, and wait until that is done. From
-        any thread, any number of times; a forked child leaves the parent's engine alone."""
+        """Fail all calls, close the engine, and wait for that; from any thread, any number of
+        times. A forked child leaves the parent's engine alone."""
         if self._process != os.getpid():
             return
         with self._lock:
@@ -197,39 +189,35 @@ def _problem(given: Sequence[Completion], prompts: int, request: Request) -> str
             return f"a completion that ended by {each.finish_reason!r}"
         for token_id, by_id in zip(each.ids, each.logprobs, strict=True):
             needed = wanted if token_id in wanted else {token_id}
-            if missing := needed - by_id.keys():
-                return f"no log-probability of the ids {sorted(missing)}"
-            if any(math.isnan(by_id[i]) for i in needed):
-                return "a log-probability that is not a number"
+            if bad := [i for i in needed if math.isnan(by_id.get(i, math.nan))]:
+                return f"no log-probability of the ids {sorted(bad)}"
     return None
 
 
 class _EngineThread(threading.Thread):
-    """A thread with the event loop of one engine.
-
-    It holds no reference to the runner, so that the runner can be freed.
-    """
-
-    running: "set[_EngineThread]" = set()  # noqa: RUF012
+    """The event loop of an engine; it holds no reference to the runner, which can be freed."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(name="engine", daemon=True)
         self.loop, self._process = asyncio.new_event_loop(), os.getpid()
         self._engine, self._stopping = engine, asyncio.Event()
-        self.running.add(self)
+        # An engine that is freed while the interpreter exits can abort the process.
+        atexit.register(self.stop, EXIT_SECONDS)
 
     def run(self) -> None:
         try:
             self.loop.run_until_complete(self._serve())
         finally:
             self.loop.close()
-            self.running.discard(self)
+            atexit.unregister(self.stop)
 
-    def stop(self) -> None:
+    def stop(self, wait_seconds: float = 0.0) -> None:
         """End the loop, once the engine is closed; may be repeated at any time."""
         if self._process == os.getpid():
             with suppress(RuntimeError):  # it has ended
                 self.loop.call_soon_threadsafe(self._stopping.set)
+            if wait_seconds:
+                self.join(wait_seconds)
 
     async def _serve(self) -> None:
         await self._stopping.wait()
@@ -240,13 +228,3 @@ class _EngineThread(threading.Thread):
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.loop.shutdown_asyncgens()
         await self._engine.close()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Wait for engines: one that is freed while the interpreter exits can abort the process."""
-    running = list(_EngineThread.running)
-    for thread in running:
-        thread.stop()
-    for thread in running:
-        thread.join(EXIT_SECONDS)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
-from selfcorrect_rag.reflection import CONTROL_TOKENS, PAPER_GROUPS
+from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.state import Piece
 
 if TYPE_CHECKING:
@@ -40,23 +40,13 @@ class Encoded:
         return list(chain.from_iterable(repeat(i, n) for i, n in enumerate(self.counts, -1)))
 
 
-class _EncodedSpan(NamedTuple):
-    """The ids of parts that are encoded together."""
-
-    ids: list[int]
-    ends: list[int]
-    """For each id, the number of characters of the span up to its end."""
-
-
 class ControlledTokenizer:
     """A fast tokenizer that never lets text become a control token.
 
     It encodes with a copy in which every special token has a secret random name, used for control
     parts only: no text contains that name, so text stays text, with the ids that a model saw in
-    training, whatever look-alikes it contains.
-
-    Text between two control tokens is encoded independently, and recent results are cached.
-    Thread-safe.
+    training, whatever look-alikes it contains. Text between two control tokens is encoded
+    independently. Thread-safe.
 
     Raises:
         NotAReflectionModel: the vocabulary lacks a token of
@@ -72,14 +62,11 @@ class ControlledTokenizer:
                 f"{type(tokenizer).__name__} is not a fast tokenizer; save it with a tokenizer.json"
             )
         added = {t["content"]: t for t in json.loads(backend.to_str())["added_tokens"]}
-        missing = [token for token in CONTROL_TOKENS if token not in added]
-        if missing:
+        if missing := [token for token in CONTROL_TOKENS if token not in added]:
             raise NotAReflectionModel(
                 f"the vocabulary has no {missing[0]} (nor {len(missing) - 1} others): use a "
                 "checkpoint trained for Self-RAG, such as selfrag/selfrag_llama2_7b"
             )
-        self.groups: tuple[str, ...] = PAPER_GROUPS
-        """Names of the reflection groups that the vocabulary has."""
         self.control_ids = {token: int(added[token]["id"]) for token in CONTROL_TOKENS}
         self._control_tokens = {token_id: token for token, token_id in self.control_ids.items()}
         self._special = frozenset(token["id"] for token in added.values() if _is_special(token))
@@ -94,11 +81,8 @@ class ControlledTokenizer:
                 raise NotAReflectionModel(f"the tokenizer splits {token} where words are beside it")
         # A control token that strips adjacent spaces, or is matched in normalized text, changes how
         # its neighbours are encoded.
-        self._is_apart = not any(
-            added[token][flag]
-            for token in CONTROL_TOKENS
-            for flag in ("normalized", "lstrip", "rstrip")
-        )
+        flags = ("normalized", "lstrip", "rstrip")
+        self._is_apart = not any(added[token][flag] for token in CONTROL_TOKENS for flag in flags)
         self._encode_span = lru_cache(REMEMBERED_SPANS)(self._encode_new_span)
 
     @classmethod
@@ -114,24 +98,43 @@ class ControlledTokenizer:
         """Encode prompts, each to at most ``limit`` ids.
 
         Too long a prompt loses the ends of its parts, in the order of
-        :attr:`~selfcorrect_rag.prompts.Part.shorten` and the longest part first.
-
-        Raises:
-            PromptTooLong: it does not fit although everything that may be cut has been.
+        :attr:`~selfcorrect_rag.prompts.Part.shorten` and the longest part first; PromptTooLong if
+        it does not fit although everything that may be cut has been.
         """
         return [self._encode_one(prompt.parts, limit) for prompt in prompts]
 
     def _encode_one(self, parts: Sequence[Part], limit: int | None) -> Encoded:
         ids, counts = list(self._prefix), [len(self._prefix)]
         for number, texts in enumerate(self._spans(parts)):
-            span = self._encode_span("".join(texts), number == 0)
-            ids += span.ids
+            new_ids, ends = self._encode_span("".join(texts), number == 0)
+            ids += new_ids
             before = 0
             for end in accumulate(map(len, texts)):
-                until = bisect_right(span.ends, end)
+                until = bisect_right(ends, end)
                 counts.append(until - before)
                 before = until
         return _fit(parts, ids, counts, limit)
+
+    def _spans(self, parts: Sequence[Part]) -> Iterator[list[str]]:
+        """The texts of parts that are encoded together; control tokens by their secret names."""
+        texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
+        begun = 0
+        for end in range(1, len(parts) + 1):
+            is_last = end == len(parts)
+            if is_last or (self._is_apart and "control" in (parts[end - 1].kind, parts[end].kind)):
+                yield texts[begun:end]
+                begun = end
+
+    def _encode_new_span(self, text: str, begins: bool) -> tuple[list[int], list[int]]:
+        """Ids, and for each the number of characters of the span up to its end."""
+        # Some tokenizers add a space at the beginning of a prompt. Inside it, text follows a
+        # control token, so it is encoded after one.
+        before = "" if begins else next(iter(self._names.values()))
+        encoding = self._writer.encode(before + text)
+        skipped = 0 if begins else 1
+        ends = (end - len(before) for _, end in encoding.offsets[skipped:])
+        # An id without characters of its own belongs to the ids before it.
+        return encoding.ids[skipped:], list(accumulate(ends, max))
 
     def pieces(self, ids: Sequence[int]) -> list[Piece]:
         """Return generated ids as text and control tokens; other special tokens are left out."""
@@ -152,26 +155,6 @@ class ControlledTokenizer:
         """Return ids as plain text, special tokens left out."""
         return self._reader.decode([i for i in ids if i not in self._special])
 
-    def _spans(self, parts: Sequence[Part]) -> Iterator[list[str]]:
-        """The texts of parts that are encoded together; control tokens by their secret names."""
-        texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
-        begun = 0
-        for end in range(1, len(parts) + 1):
-            is_last = end == len(parts)
-            if is_last or (self._is_apart and "control" in (parts[end - 1].kind, parts[end].kind)):
-                yield texts[begun:end]
-                begun = end
-
-    def _encode_new_span(self, text: str, begins: bool) -> _EncodedSpan:
-        # Some tokenizers add a space at the beginning of a prompt. Inside it, text follows a
-        # control token, so it is encoded after one.
-        before = "" if begins else next(iter(self._names.values()))
-        encoding = self._writer.encode(before + text)
-        skipped = 0 if begins else 1
-        ends = (end - len(before) for _, end in encoding.offsets[skipped:])
-        # An id without characters of its own belongs to the ids before it.
-        return _EncodedSpan(encoding.ids[skipped:], list(accumulate(ends, max)))
-
 
 def _is_special(token: dict[str, Any]) -> bool:
     """Whether an added token is special; some vocabularies add white space as text."""
@@ -186,8 +169,7 @@ def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, s
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.to_str())
-    secret = secrets.token_hex(16)
-    names = {}
+    secret, names = secrets.token_hex(16), {}
     for number, token in enumerate(filter(_is_special, state["added_tokens"])):
         names[token["content"]] = token["content"] = f"<{secret}.{number}>"
     model = state["model"]
@@ -210,18 +192,14 @@ def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, s
 
 def _fit(parts: Sequence[Part], ids: list[int], counts: list[int], limit: int | None) -> Encoded:
     """A prompt cut to ``limit`` ids; ``counts`` as in :class:`Encoded`."""
-    excess = len(ids) - limit if limit is not None else 0
+    excess = left = len(ids) - limit if limit is not None else 0
     if excess <= 0:
         return Encoded(ids, 0, counts)
     keep = list(counts)
-    left = excess
-    for rank in sorted({part.shorten for part in parts} - {0}):
-        ranked = [
-            i
-            for i, part in enumerate(parts, start=1)
-            if part.shorten == rank and part.kind != "control"
-        ]
-        while left and ranked and max(keep[i] for i in ranked):
+    texts = [(i, part.shorten) for i, part in enumerate(parts, 1) if part.kind != "control"]
+    for rank in sorted({rank for _, rank in texts} - {0}):
+        ranked = [i for i, its_rank in texts if its_rank == rank]
+        while left and max(keep[i] for i in ranked):
             longest = max(ranked, key=lambda i: keep[i])
             others = [keep[i] for i in ranked if i != longest]
             # Cut the longest down to the next longest, or as far as needed.

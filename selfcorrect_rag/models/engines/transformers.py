@@ -153,13 +153,12 @@ class TransformersEngine(Engine):
         self, prompts: Sequence[Sequence[int]], request: Request, cancelled: threading.Event
     ) -> list[Completion]:
         import torch
-        from transformers import LogitsProcessorList, StoppingCriteriaList
 
         longest, device = max(map(len, prompts)), self._model.device
         rows = [[0] * (longest - len(ids)) + [*ids] for ids in prompts]
         mask = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
         ends = [*self._end_ids, *request.stop_ids]
-        recorder = _Recorder(request, device)
+        watched, allowed = list(request.logprob_ids), request.allowed_ids
 
         def is_cancelled(input_ids: "Tensor", *_: Any, **__: Any) -> "Tensor":
             return torch.full((len(input_ids),), cancelled.is_set(), device=device)
@@ -172,58 +171,25 @@ class TransformersEngine(Engine):
                 max_new_tokens=request.max_tokens,
                 eos_token_id=ends or None,
                 pad_token_id=ends[0] if ends else 0,
-                logits_processor=LogitsProcessorList([recorder]),
-                stopping_criteria=StoppingCriteriaList([is_cancelled]),
+                prefix_allowed_tokens_fn=allowed and (lambda *_: list(allowed)),
+                stopping_criteria=[is_cancelled],
                 do_sample=samples,
+                output_logits=True,
+                return_dict_in_generate=True,
                 **({"top_k": 0, "top_p": 1.0, **request.sampling} if samples else {}),
             )
-        chosen, watched = recorder.read(made)
+            ids, chosen, group = made.sequences[:, longest:], [], []
+            for step, logits in enumerate(made.logits):
+                logprobs = logits.float().log_softmax(-1)
+                chosen.append(logprobs.gather(1, ids[:, step, None])[:, 0].tolist())
+                group.append(logprobs[:, watched].tolist())
         completions = []
-        for row, ids in enumerate(made[:, longest:].tolist()):
+        for row, every in enumerate(ids.tolist()):
             # A row that has ended is padded with an end id until all have.
-            size = next((size for size, i in enumerate(ids, 1) if i in ends), None)
-            logprobs = []
-            for step, token_id in enumerate(ids[:size]):
-                is_watched = token_id in request.logprob_ids
-                group = zip(request.logprob_ids, watched[step][row], strict=True)
-                logprobs.append(
-                    {token_id: chosen[step][row], **(dict(group) if is_watched else {})}
-                )
-            completions.append(Completion(ids[:size], logprobs, "stop" if size else "length"))
+            size = next((size for size, i in enumerate(every, 1) if i in ends), None)
+            by_id = [{i: chosen[step][row]} for step, i in enumerate(every[:size])]
+            for step, i in enumerate(every[:size]):
+                if i in watched:
+                    by_id[step] |= dict(zip(watched, group[step][row], strict=True))
+            completions.append(Completion(every[:size], by_id, "stop" if size else "length"))
         return completions
-
-
-class _Recorder:
-    """A logits processor that keeps log-probabilities, and then forbids ids.
-
-    Log-probabilities are float32, of the whole vocabulary, before any temperature.
-    """
-
-    def __init__(self, request: Request, device: Any) -> None:
-        import torch
-
-        self._watched = torch.tensor(request.logprob_ids, dtype=torch.long, device=device)
-        self._allowed = request.allowed_ids
-        self._last: Tensor | None = None
-        self._chosen: list[Tensor] = []
-        self._by_step: list[Tensor] = []
-
-    def __call__(self, input_ids: "Tensor", scores: "Tensor") -> "Tensor":
-        self._record_choice(input_ids)
-        self._last = scores.float().log_softmax(-1)
-        self._by_step.append(self._last[:, self._watched])
-        if self._allowed is None:
-            return scores
-        forbidden = scores.new_full(scores.shape, float("-inf"))
-        allowed = list(self._allowed)
-        forbidden[:, allowed] = scores[:, allowed]
-        return forbidden
-
-    def read(self, sequences: "Tensor") -> tuple[list[list[float]], list[list[list[float]]]]:
-        """Return, by step and row, the log-probability of the chosen id, and of all watched ids."""
-        self._record_choice(sequences)
-        return [each.tolist() for each in self._chosen], [each.tolist() for each in self._by_step]
-
-    def _record_choice(self, input_ids: "Tensor") -> None:
-        if self._last is not None:
-            self._chosen.append(self._last.gather(1, input_ids[:, -1:])[:, 0])

@@ -34,10 +34,9 @@ gathering of log-probabilities takes longer than it saves."""
 class VLLMReflectionLLM(EngineReflectionLLM):
     """Runs a Self-RAG checkpoint on vLLM's asynchronous engine.
 
-    The engine runs in other processes, whose log is shown. If vLLM spawns them, as its CPU build
-    does, a script needs the usual ``if __name__ == "__main__":``. Passages, beams and concurrent
-    runs share its batches. The constructor starts it: seconds for a small model, minutes for a
-    large one.
+    The constructor starts it in other processes, whose log is shown. If vLLM spawns them, as its
+    CPU build does, a script needs the usual ``if __name__ == "__main__":``. Passages, beams and
+    concurrent runs share its batches.
 
     Raises:
         MissingExtra: vLLM is not installed.
@@ -113,17 +112,11 @@ class VLLMEngine(Engine):
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
-        from vllm.sampling_params import RequestOutputKind
+        return await asyncio.gather(*(self._complete(prompt, request) for prompt in prompts))
 
-        params = _sampling_params(request)
-        params.output_kind = RequestOutputKind.FINAL_ONLY
-        params.detokenize = bool(request.stop)  # only stop strings need detokenized text
-        return await asyncio.gather(*(self._complete(p, request, params) for p in prompts))
-
-    async def _complete(
-        self, prompt: Sequence[int], request: Request, params: "SamplingParams"
-    ) -> Completion:
-        (output,) = [output async for output in self._outputs(prompt, params)]
+    async def _complete(self, prompt: Sequence[int], request: Request) -> Completion:
+        outputs = self._outputs(prompt, _sampling_params(request, "FINAL_ONLY"))
+        (output,) = [output async for output in outputs]
         (completion,) = output.outputs
         ids, watched = completion.token_ids, request.logprob_ids
         logprobs = [
@@ -136,11 +129,7 @@ class VLLMEngine(Engine):
     async def stream(
         self, prompt: Sequence[int], request: Request
     ) -> AsyncGenerator[Sequence[int], None]:
-        from vllm.sampling_params import RequestOutputKind
-
-        params = _sampling_params(request)
-        params.output_kind = RequestOutputKind.DELTA
-        async for output in self._outputs(prompt, params):
+        async for output in self._outputs(prompt, _sampling_params(request, "DELTA")):
             (delta,) = output.outputs
             ended = delta.finish_reason == "stop" and not isinstance(delta.stop_reason, str)
             yield delta.token_ids[:-1] if ended else delta.token_ids
@@ -165,8 +154,9 @@ class VLLMEngine(Engine):
             ) from error
 
 
-def _sampling_params(request: Request) -> "SamplingParams":
+def _sampling_params(request: Request, output_kind: str) -> "SamplingParams":
     from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
         max_tokens=request.max_tokens,
@@ -174,6 +164,8 @@ def _sampling_params(request: Request) -> "SamplingParams":
         stop_token_ids=list(request.stop_ids),
         stop=list(request.stop),
         allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
+        output_kind=RequestOutputKind[output_kind],
+        detokenize=bool(request.stop),  # only stop strings need detokenized text
         **{"temperature": 0.0, **request.sampling},
     )
 

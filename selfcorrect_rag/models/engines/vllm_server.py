@@ -25,12 +25,11 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
     """Runs a Self-RAG checkpoint that a vLLM server (0.27 or newer) serves.
 
     Prompts are sent as token ids, so that text cannot forge control tokens, and one call's prompts
-    as one HTTP request. The constructor checks that vLLM answers, returns the log-probabilities of
-    chosen ids, and has the tokenizer's vocabulary.
+    as one HTTP request. The constructor checks that the server has the tokenizer's vocabulary.
 
     Raises:
         MissingExtra: httpx or transformers is not installed.
-        EngineFailed: no server answers, it refuses the key, or it is not vLLM or too old.
+        EngineFailed: no server answers, it refuses the key, or it is not vLLM.
         ModelNotFound: the server has no such model, or its tokenizer is not found.
         NotAReflectionModel: the vocabulary lacks reflection tokens.
     """
@@ -52,15 +51,19 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
         self._start(engine)
         try:
             self.model, self.tokenizer = engine.model, self.tokenizer or engine.root
-            try:
-                tokenizer = ControlledTokenizer.from_pretrained(self.tokenizer)
-            except ModelNotFound as error:
-                raise ModelNotFound(
-                    f"{error}; if the server has it elsewhere, give its folder or hub name as "
-                    "tokenizer"
-                ) from error
-            self._use_tokenizer(tokenizer)
-            self._runner.run(self._check(engine))
+            self._use_tokenizer(ControlledTokenizer.from_pretrained(self.tokenizer))
+            control = self._tokenizer.control_ids
+            given = self._runner.run(engine.tokenize("".join(control)))
+            if [i for i in given if i in control.values()] != list(control.values()):
+                raise NotAReflectionModel(
+                    f"{self.base_url} has other ids for the reflection tokens than the tokenizer "
+                    f"of {self.tokenizer}: give the tokenizer of the model that it serves"
+                )
+        except ModelNotFound as error:
+            self.close()
+            raise ModelNotFound(
+                f"{error}; if the server has it elsewhere, give its folder or hub name as tokenizer"
+            ) from error
         except BaseException:
             self.close()
             raise
@@ -72,27 +75,6 @@ class VLLMServerReflectionLLM(EngineReflectionLLM):
     @property
     def _identifying_params(self) -> dict[str, Any]:
         return {"model": self.model, "base_url": self.base_url}
-
-    async def _check(self, engine: "VLLMServerEngine") -> None:
-        """Compare the ids of control tokens, and generate one: an old server gives other scores."""
-        control = self._tokenizer.control_ids
-        given = await self._runner.retry(lambda: engine.tokenize("".join(control)))
-        if [i for i in given if i in control.values()] != list(control.values()):
-            raise NotAReflectionModel(
-                f"{self.base_url} has other ids for the reflection tokens than the tokenizer of "
-                f"{self.tokenizer}: give the tokenizer of the model that it serves"
-            )
-        wanted = list(self._tokens)
-        request = Request(max_tokens=1, logprob_ids=wanted, allowed_ids=wanted)
-        try:
-            await self._runner.complete([wanted[:1]], request)
-        except EngineUnavailable:
-            raise
-        except EngineFailed as error:
-            raise EngineFailed(
-                f"{self.base_url} gives no log-probabilities of chosen ids (logprob_token_ids), as "
-                f"vLLM 0.27 and newer do: {error}"
-            ) from error
 
 
 class VLLMServerEngine(Engine):
@@ -106,16 +88,10 @@ class VLLMServerEngine(Engine):
         require("httpx", "transformers")
         import httpx
 
-        if "@" in base_url:
-            raise EngineFailed(
-                "base_url holds a user and a password, which traces would show: give the key as "
-                "api_key"
-            )
+        if "@" in base_url:  # traces would show the password
+            raise EngineFailed("base_url holds a user: give the key as api_key instead")
         if not (key.isascii() and key.isprintable()):
-            raise EngineFailed(
-                "the API key holds a line break or another character that HTTP headers cannot "
-                "have: give it without what surrounds it"
-            )
+            raise EngineFailed("api_key holds a line break or a character that HTTP cannot send")
         self.base_url, self.model, self.root, self._timeout = base_url, model, "", timeout
         try:
             self._client = httpx.AsyncClient(
@@ -126,7 +102,7 @@ class VLLMServerEngine(Engine):
             )
         except httpx.InvalidURL as error:
             raise EngineFailed(
-                f"{base_url} is not a URL ({error}): give one such as http://localhost:8000"
+                f"base_url is not a URL ({error}): give one such as http://localhost:8000"
             ) from error
 
     async def open(self) -> None:
@@ -134,19 +110,16 @@ class VLLMServerEngine(Engine):
         answer = await self._ask("/v1/models")
         try:
             cards = {card["id"]: card for card in answer["data"]}
-            if not cards.keys() & {self.model or next(iter(cards), "")}:
+            self.model = self.model or next(iter(cards), "")
+            if self.model not in cards:
                 raise ModelNotFound(
                     f"{self.base_url} serves {', '.join(cards) or 'no model'}, not "
                     f"{self.model or 'any'}: give one of its names as model"
                 )
-            self.model = self.model or next(iter(cards))
             self.root = cards[self.model].get("root") or self.model
             self.context_tokens = int(cards[self.model]["max_model_len"])
         except (KeyError, TypeError, AttributeError) as error:
-            raise EngineFailed(
-                f"{self.base_url} is not a vLLM server: it gives no list of models with their "
-                "max_model_len"
-            ) from error
+            raise self._malformed(error) from error
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -248,8 +221,8 @@ class VLLMServerEngine(Engine):
 
     def _malformed(self, error: Exception) -> EngineFailed:
         return EngineFailed(
-            f"{self.base_url} gave an answer that is not vLLM's ({error!r}): check its log and any "
-            "proxy in between"
+            f"{self.base_url} gave an answer that is not vLLM's, of 0.27 or newer ({error!r}): "
+            "check its log and any proxy in between"
         )
 
 
