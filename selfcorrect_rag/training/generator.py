@@ -96,7 +96,7 @@ def _test(trainer: Any, held_out: Examples, tokenizer: ControlledTokenizer) -> d
     import torch
 
     ids, names = tokenizer.control_ids, {i: token for token, i in tokenizer.control_ids.items()}
-    groups = [[ids[token] for token in TOKENS[group]] for group in tokenizer.groups]
+    groups = [[ids[token] for token in tokens] for tokens in TOKENS.values()]
 
     def likeliest(logits: Any, labels: Any) -> Any:
         """Return per token the likeliest id of its group, -1 if it is in none."""
