@@ -54,7 +54,7 @@ mutants: $(VENV)/.dev  ## change the code one place at a time, and see that a te
 
 WHEEL_BYTES := 50000000
 build: $(VENV)/.dev  ## wheel and sdist; the wheel is small, and answers offline from an empty environment
-	rm -rf dist && $(PIP) wheel --quiet --no-deps --wheel-dir dist .
+	rm -rf dist && $(BIN)/python -m build --outdir dist
 	@size=$$(cat dist/*.whl | wc -c); echo "$$size bytes"; test $$size -le $(WHEEL_BYTES)
 	$(BIN)/twine check dist/*
 	$(PYTHON) -m venv --clear $(VENV)-wheel

@@ -1,188 +1,408 @@
-"""What the README and the examples show works as written."""
+"""The Python and the commands of README, AGENTS.md and docs run word for word."""
 
+import asyncio
 import gc
-import os
-import pkgutil
+import io
+import json
 import re
+import shlex
 import subprocess
-import sys
+from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
-import yaml
-from langchain_core.embeddings import DeterministicFakeEmbedding
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from selfcorrect_rag.state import CRAGOutput, InstructRAGOutput, SelfRAGOutput
+import selfcorrect_rag
+from selfcorrect_rag.batch.rows import COLUMNS
+from selfcorrect_rag.cli.main import main
+from selfcorrect_rag.evaluation.metrics import METRICS
+from selfcorrect_rag.evaluation.tasks import FORMATS
+from selfcorrect_rag.search import Index
+from selfcorrect_rag.training import ENTRYPOINTS
+from tests.agents.scripted import ScriptedAgentModel, reflecting
+from tests.conftest import byte_level_tokenizer, random_model
+from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+from tests.snippets import BLOCK, ROOT
+from tests.test_examples import small_demo  # noqa: F401
+from tests.test_faults import DOWN, Parts, raises
+from tests.training.toys import write
 
-ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-
-
-def test_the_readmes_python_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With a scripted model in place of the provider's; it prints what the README shows."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (block,) = BLOCK.findall(text)
-    shown = text.split(block)[1].split("```\n")[2].removesuffix("```")
-    note = "Deployments happen every Tuesday, and Priya Raman approves the deployments."
-    store = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
-    store.add_texts([note], [{"title": "The staging server", "source": "notes/staging.md"}])
-    replies = ["1: yes", "1: yes", "Priya Raman approves the deployments [1]."]
-    model = FakeListChatModel(responses=replies)
-    monkeypatch.setattr("selfcorrect_rag.models.from_name.find_language_model", lambda _: model)
-    monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
-    exec(compile(block, "README.md", "exec"), {"vector_store": store})
-    assert capsys.readouterr().out.strip() == shown.strip()
-
-
-def test_the_make_targets_of_the_pages_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    pages = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
-    shown = "".join(page.read_text(encoding="utf-8") for page in pages)
-    targets = set(re.findall(r"(?:^|`)make ([a-z-]+)", shown, re.MULTILINE))
-    assert {"demo", "docs", "lint", "test"} <= targets
-    for target in targets:
-        assert re.search(rf"^[a-z -]*\b{target}\b[a-z -]*:", makefile, re.MULTILINE), target
+SHOWN = re.compile(r"```python\n(.*?)```\n(?:\n```\n(.*?)```)?", re.DOTALL)
+"""A block of Python, and the output that the page shows right below it."""
+FACTS = {
+    "deployments": ("approves", "Priya Raman approves the deployments"),
+    "plants": ("waters", "Tom waters the plants"),
+    "PostgreSQL": ("5432", "PostgreSQL uses port 5432"),
+    "": ("Eliot", "George Eliot wrote Middlemarch"),
+}
+"""By a word of the question: a word of the text that answers it, and the answer."""
+GOLD = document("Gold: Middlemarch is by George Eliot.", "Middlemarch")
+SEQUEL = document("Gold: George Eliot wrote no sequel.", "Sequels")
 
 
-def test_links_lead_to_files() -> None:
-    folders = ("docs", "examples", "integrations", "reader_training", "selfcorrect_rag")
-    pages = [
-        *ROOT.glob("*.md"),
-        *(page for name in folders for page in (ROOT / name).rglob("*.md")),
-    ]
-    links = [
-        (page, link)
-        for page in pages
-        for link in re.findall(r"\]\(([^)#\s:]+)[^):]*\)", page.read_text(encoding="utf-8"))
-    ]
-    assert len(links) > 20
-    assert not [(page.name, link) for page, link in links if not (page.parent / link).exists()]
+def page(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
 
 
-def test_ci_runs_what_every_change_must_pass() -> None:
-    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    checks = contributing.split("must pass")[1].split("```")[1]
-    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert set(re.findall(r"^make \S+", checks, re.MULTILINE)) <= set(ci.splitlines())
+def answer(prompt: str) -> str:
+    """The chat model of these tests: it grades, judges and answers by FACTS."""
+    question = (re.findall(r"(?:[Qq]uestion|Instruction): (.*)", prompt) or [""])[-1]
+    mark, fact = next(found for word, found in FACTS.items() if word in question)
+    if prompt.startswith("Given a question, does"):
+        asked = prompt[prompt.rindex("Question:") :]
+        verdicts = ["yes" if mark in text else "no" for text in asked.split("<document")[1:]]
+        if 'number="1"' not in asked:
+            return verdicts[0]
+        return "\n".join(f"{n}: {verdict}" for n, verdict in enumerate(verdicts, 1))
+    if "Last question: " in prompt:
+        return "When was George Eliot born?"
+    case = prompt.rpartition("\n\n##\n")[2]
+    if "Need retrieval?" in case:
+        return "[Yes]"
+    if "Evidence 1:" in case:
+        texts = case.split("Evidence ")[1:]
+        judged = ["Relevant" if mark in text else "Irrelevant" for text in texts]
+        return "\n".join(f"{n}: [{token}]" for n, token in enumerate(judged, 1))
+    if case.endswith("Rating:"):
+        return "[Relevant]" if mark in case else "[Irrelevant]"
+    if "Perceived utility" in prompt:
+        return "Score: [Fully supported]\nPerceived utility: 5"
+    return f"{fact}." if prompt.startswith("Answer the question.") else f"{fact} [1]."
 
 
-def test_workflows_run_every_python_that_we_name() -> None:
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"]
-    first = jobs["all"]["steps"][1]["with"]["python-version"]
-    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
-    assert [first, *jobs["versions"]["strategy"]["matrix"]["python"]] == named
-    assert jobs["all"]["steps"][-1]["run"] == ".ci/run"
+class WordEmbeddings(Embeddings):
+    """Texts with the same words are near each other."""
+
+    def embed_query(self, text: str) -> list[float]:
+        places = [crc32(word.encode()) % 64 for word in re.findall(r"\w{4,}", text.lower())]
+        return [1.0, *(float(places.count(place)) for place in range(64))]
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.embed_query(text) for text in texts]
 
 
-def test_own_documents_example(tmp_path: Path) -> None:
-    (tmp_path / "falls.txt").write_text(
-        "Oskar Lind\n\nOskar Lind, a Swedish composer, was born in Tarnholm in 1931.\n",
-        encoding="utf-8",
-    )
-    run = subprocess.run(
-        [
-            sys.executable,
-            ROOT / "examples" / "own_documents.py",
-            tmp_path,
-            "Where was Oskar Lind born?",
-        ],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    counted, answer, cited = run.stdout.splitlines()
-    assert counted == "1 passages; unreadable: []"
-    assert answer.startswith("Tarnholm")
-    assert cited == f"[1] falls ({tmp_path / 'falls.txt'})"
+class ChatModel(BaseChatModel):
+    """Answers as :func:`answer` does."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "docs"
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **options: Any) -> ChatResult:
+        text = answer("\n".join(message.text for message in messages))
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
 
 
-def test_the_python_of_the_docs_on_crag_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from langchain_core.documents import Document
-    from langchain_core.language_models.fake_chat_models import FakeListChatModel
-
-    from tests.tiny_evaluators import t5, t5_tokenizer
-
-    t5().save_pretrained(tmp_path)
-    t5_tokenizer().save_pretrained(tmp_path)
-    monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
-    text = (ROOT / "docs" / "crag.md").read_text(encoding="utf-8")
-    block, approval = BLOCK.findall(text.replace("path/to/evaluator", str(tmp_path)))
-    passage = Document("Middlemarch is by George Eliot.", metadata={"title": "Middlemarch"})
-    names: dict[str, object] = {
-        "llm": FakeListChatModel(responses=["George Eliot [1]."]),
-        "retriever": lambda query: [passage],
-        "second_retriever": lambda query: [passage],
-    }
-    exec(compile(block, "crag.md", "exec"), names)
-    assert names["result"]["answer"] == "George Eliot."  # type: ignore[index]
-    exec(compile(approval, "crag.md", "exec"), names)
-    assert "__interrupt__" not in names["result"]  # type: ignore[operator]
-
-
-def test_the_python_of_the_docs_on_instruct_rag_runs() -> None:
-    from langchain_core.documents import Document
-    from langchain_core.language_models.fake_chat_models import FakeListChatModel
-
-    (block,) = BLOCK.findall((ROOT / "docs" / "instruct-rag.md").read_text(encoding="utf-8"))
-    rationale = "Document [1] names the author. The answer is George Eliot."
-    responses = [rationale, "George Eliot [1]."]
-    passage = Document("Middlemarch is by George Eliot.", metadata={"title": "Middlemarch"})
-    names: dict[str, object] = {
-        "llm": FakeListChatModel(responses=responses),
-        "retriever": lambda query: [passage],
-    }
-    exec(compile(block, "instruct-rag.md", "exec"), names)
-    result, baseline = names["result"], names["baseline"]
-    assert result["answer"] == "The answer is George Eliot."  # type: ignore[index]
-    assert result["useful_documents"] == [0]  # type: ignore[index]
-    assert (baseline["answer"], baseline["rationale"]) == ("George Eliot [1].", "")  # type: ignore[index]
-
-
-def test_the_python_of_the_docs_on_cost_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    from langchain_core.language_models.fake_chat_models import FakeListChatModel
-
-    from tests.crag_runs import PagesWebSearch, WordEvaluator, document
-
-    block, freezing = BLOCK.findall((ROOT / "docs" / "cost.md").read_text(encoding="utf-8"))
-    names: dict[str, object] = {
-        "llm": FakeListChatModel(responses=["Jane Austen."]),
-        "retriever": lambda query: [document("Gold is here.")],
+def run(text: str, **given: Any) -> dict[str, Any]:
+    """The names that a page's Python makes; checks the output that the page shows below a block."""
+    names: dict[str, Any] = {
+        "llm": ChatModel(),
+        "chat_model": ChatModel(),
+        "generator": reflecting(),
+        "embeddings": WordEmbeddings(),
+        "retriever": lambda query: [GOLD],
         "evaluator": WordEvaluator(),
-        "web_search": PagesWebSearch(),
+        "web": PagesWebSearch(),
+        "document": GOLD,
+        **given,
     }
-    exec(compile(block, "cost.md", "exec"), names)
-    exec(compile(freezing, "cost.md", "exec"), {})
+    for block, shown in SHOWN.findall(text):
+        with redirect_stdout(io.StringIO()) as printed:
+            exec(compile(block, "page.md", "exec"), names)
+        if shown:
+            assert printed.getvalue() == shown
+        for said in re.findall(r"^ *print\(.*\)  # ([^,\n]*)", block, re.MULTILINE):
+            assert said.strip() in printed.getvalue(), block
+    return names
+
+
+def shell(text: str) -> str:
+    """Run a page's commands, those of this package in this process; return what they print."""
+    with redirect_stdout(io.StringIO()) as printed:
+        for line in "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).splitlines():
+            words = shlex.split(line)
+            if words[0] == "selfcorrect-rag":
+                assert main(words[1:]) == 0, line
+            elif words[0] not in ("pip", "export"):
+                subprocess.run(line, shell=True, check=True)
+    return printed.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
+    monkeypatch.setenv("OPENAI_API_KEY", "unused")
+    monkeypatch.setattr("langchain.chat_models.init_chat_model", lambda *args, **more: ChatModel())
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> InMemoryVectorStore:
+    store = InMemoryVectorStore(WordEmbeddings())
+    text = "Deployments happen every Tuesday, and Priya Raman approves them."
+    store.add_texts([text], [{"title": "The staging server", "source": "notes/staging.md"}])
+    for folder in ("notes", "papers"):
+        Path(folder).mkdir()
+        Path(folder, "staging.md").write_text(f"---\nowner: ada\n---\n\n{text}\n", "utf-8")
+    return store
+
+
+def test_readme(notes: InMemoryVectorStore) -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.encode()) <= 7_000
+    run(text, vector_store=notes)
+
+
+def test_home(notes: InMemoryVectorStore) -> None:
+    run(page("index"), vector_store=notes)
+
+
+def test_for_assistants() -> None:
+    text = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
+    assert run(text)["result"]["action"] == "incorrect", "nothing is in its store"
+    for name in re.findall(r"`(create_\w+)\(", text):
+        assert hasattr(selfcorrect_rag, name)
+
+
+@pytest.mark.slow
+def test_tutorial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("langchain_openai.OpenAIEmbeddings", WordEmbeddings)
+    text = page("tutorial")
+    said = shell(text)
+    assert "Priya Raman [1]" in said
+    assert "The documents do not say." in said
+    assert Path("compared/report.html").is_file()
+    run(text)
+    assert "Priya Raman" in Path("run.html").read_text(encoding="utf-8")
+
+
+def test_choose_a_graph() -> None:
+    assert "George Eliot" in run(page("choose-a-graph"))["result"]["answer"]
+
+
+def test_self_rag() -> None:
+    names = run(page("self-rag"))
+    assert names["result"]["cited_answer"] == "George Eliot wrote Middlemarch. [1]"
+
+
+def test_crag() -> None:
+    names = run(page("crag"))
+    assert "__interrupt__" not in names["result"]
+    graded = names["by_words"].invoke({"question": "Who wrote Middlemarch"})["grades"]
+    assert -1 < graded[0]["score"] < 1
+
+
+def test_self_crag() -> None:
+    assert run(page("self-crag"))["result"]["candidates"]
+
+
+def test_instruct_rag() -> None:
+    names = run(page("instruct-rag"))
+    assert names["result"]["useful_documents"] == [0]
+    assert names["baseline"]["rationale"] == ""
+
+
+def test_your_model(checkpoint: Path) -> None:
+    text = page("your-model").replace("selfrag/selfrag_llama2_7b", str(checkpoint))
+    names = run(text)
+    assert names["reflecting"].get_token_ids("Emma")
+    assert names["second"]["question"] == "When was George Eliot born?"
+    assert names["second"]["original_question"] == "When was she born?"
+    for candidates, calls in ((2, 6), (1, 4)):
+        llm = names["PromptedReflectionLLM"](ChatModel(), candidates=candidates)
+        graph = selfcorrect_rag.create_self_rag(llm, lambda query: [GOLD, SEQUEL])
+        first, then = (graph.invoke({"question": "Who wrote Middlemarch?"}) for _ in range(2))
+        assert then["usage"]["model_calls"] == calls
+        assert calls <= first["usage"]["model_calls"] <= calls + 2
+
+
+def test_your_documents(notes: Any) -> None:
+    text = page("your-documents")
+    shell(text)
+    names = run(text)
+    assert not names["report"].problems
+    titles = [names[key]["passages"][0].metadata for key in ("from_function", "from_input")]
+    assert titles == [{"title": "Novels"}] * 2
+    for found in ("from_files", "filtered"):
+        assert [d.metadata["owner"] for d in names[found]["passages"]] == ["ada"]
+    assert len(names["store"].similarity_search("x", k=9)) == 2
+
+
+def test_agents() -> None:
+    def chat(messages: list[BaseMessage]) -> AIMessage:
+        last = str(messages[-1].content)
+        if isinstance(messages[-1], ToolMessage):
+            return AIMessage(last)
+        if len(messages) > 1 and "<document" in str(messages[-2].content):
+            return AIMessage("George Eliot [1].")
+        name = "library" if "Middlemarch" in last else "crag"
+        return AIMessage("", tool_calls=[{"name": name, "args": {"question": last}, "id": "1"}])
+
+    results: list[Any] = []
+    names: dict[str, Any] = {"chat_model": ScriptedAgentModel(reply=chat)}
+    noise = document("Noise.", "Emma")
+    names["retriever"] = lambda query: [GOLD if "Emma" not in query else noise]
+    for block in BLOCK.findall(page("agents")):
+        names = run(f"```python\n{block}```\n", **names)
+        results.append(names.get("result"))
+    tool, approved, _, citing, grounded, outer, replied, found, claims = results
+    assert names["seen"][:2] == ["retrieved", "graded"]
+    assert "Sources:\n[1] Middlemarch (notes)" in tool["messages"][-1].content
+    assert approved["messages"][-2].artifact["web_query"]
+    (cites,) = citing["messages"][-1].content_blocks
+    assert {note["title"] for note in cites["annotations"]} == {"Middlemarch"}
+    assert grounded["refused"] == ""
+    assert [type(m) for m in outer["messages"]] == [HumanMessage, AIMessage]
+    (block,) = replied["messages"][-1].content_blocks
+    assert [note["title"] for note in block["annotations"]] == ["Middlemarch"]
+    assert [document.metadata["action"] for document in found] == ["correct"]
+    assert [claim["text"] for claim in claims] == ["George Eliot wrote Middlemarch."]
+
+
+def test_batch() -> None:
+    text = page("batch")
+    with Index("my-index") as index:
+        index.add([Document("Emma is a novel by Jane Austen.", metadata={"title": "Emma"})])
+    rows = [{"question": f"Who wrote {name}?", "number": name} for name in ("Emma", "Dune")]
+    Path("questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    run(text)
+    answers = Path("answers/answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["kept"]["number"] for line in answers] == ["Emma", "Dune"]
+    shown = re.findall(r"^\| `(\w+)` \| ([\w ]+) \| (.*) \|$", text, re.MULTILINE)
+    assert shown == [(name, kind, what) for name, (kind, what) in COLUMNS.items()]
+
+
+def test_faults() -> None:
+    """The retriever fails at first, the model after the first segment; then both work."""
+    parts, failures = Parts(), iter([ConnectionError("no route")])
+
+    def retriever(query: str) -> Any:
+        if error := next(failures, None):
+            raise error
+        return [document("Emma", "Emma is a novel.")]
+
+    parts.model.does, parts.model.after = raises(DOWN), 2
+    first, then = (f"```python\n{block}```\n" for block in BLOCK.findall(page("faults")))
+    names = run(first, llm=parts.reflecting(), retriever=retriever)
+    assert (names["result"]["answer"], names["result"]["stopped"]) == ("Austen.", "model")
+    parts.model.does = parts.model.works
+    names = run(then, **names)
+    assert (names["result"]["answer"], names["result"]["stopped"]) == ("Austen. In 1815.", None)
+
+
+def test_serving() -> None:
+    host, *blocks, _ = BLOCK.findall(page("serving"))  # the last one is test_mcp's
+    text = "".join(f"```python\n{block}```\n" for block in blocks)
+    names = run(text, llm=reflecting())
     gc.unfreeze()
-    shown = capsys.readouterr().out
-    assert "grade_documents 1 None None" in shown
-    note = "max_model_calls is 2: passages were kept whole"
-    assert f"Jane Austen. max_model_calls [{note!r}]" in shown
+    asked = [names[turn]["original_question"] for turn in ("emma", "ulysses", "resumed")]
+    assert asked == ["Who wrote Emma?", "Who wrote Ulysses?", "Who wrote Ulysses?"]
+    assert [len(names[turn].get("messages", [])) for turn in ("emma", "ulysses")] == [0, 2]
+    assert names["again"]["score"] > names["resumed"]["score"]
+    assert names["first"]["candidates"] == names["second"]["candidates"]
+    assert names["second"]["usage"]["model_calls"] == 0
+    Index("idx").add([GOLD])
+    from starlette.testclient import TestClient
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFCORRECT_INDEX", "idx")
+        with TestClient(run(f"```python\n{host}```\n")["app"]) as client:
+            said = client.post("/ask", json={"question": "Who is Middlemarch by?"}).json()
+    assert "George Eliot" in said["answer"]
 
 
-def test_the_glossarys_places_exist() -> None:
-    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-    places = re.findall(r"`(selfcorrect_rag[.\w]*)`", text)
-    assert len(places) > 15
-    for place in places:
-        assert pkgutil.resolve_name(place), place
-    keys = set(re.findall(r"`(\w+)` of a result", text))
-    states = (CRAGOutput, InstructRAGOutput, SelfRAGOutput)
-    assert keys <= {key for state in states for key in state.__annotations__}
+def test_ui() -> None:
+    run(page("ui"), graph=selfcorrect_rag.create_self_rag(ChatModel(), lambda query: [GOLD]))
+    assert "<html" in Path("run.html").read_text(encoding="utf-8")
 
 
-def test_the_house_stands() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+def test_architecture() -> None:
+    text = page("architecture")
+    names = run(text, llm=reflecting())
+    shouted = names["shouting"].invoke({"question": "Who wrote Middlemarch?"})["answer"]
+    assert shouted == shouted.upper()
     house = text.split("## The house")[1].split("```")[1]
     places = re.findall(r"^(\S+)  ", house, re.MULTILINE)
     rooms = {p.name for p in (ROOT / "selfcorrect_rag").iterdir() if (p / "__init__.py").exists()}
     assert [place for place in places if not (ROOT / place).exists()] == []
     assert rooms <= {Path(place).name for place in places}
+
+
+def test_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.evaluation.own_graphs import ScriptedParts
+
+    class Opened(ScriptedParts):
+        def __init__(self, config: object) -> None:
+            super().__init__()
+
+        def __enter__(self) -> "Opened":
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.Parts", Opened)
+    text = page("evaluation")
+    names = run(text)
+    shown = re.search(r"^    (no significant .*)$", text, re.MULTILINE)
+    assert shown
+    assert shown[1] in [str(each) for each in names["compare_all"](names["right"])]
+    for heading, known in (("Tasks", FORMATS), ("Metrics", METRICS)):
+        section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+        cells = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
+        assert sorted(n.strip(" `") for cell in cells for n in cell.split(",")) == sorted(known)
+
+
+TRAINING = page("training")
+
+
+@pytest.mark.slow
+def test_training() -> None:
+    words = byte_level_tokenizer()
+    for folder in ("runs/critic/critic", "runs/generator/generator"):
+        random_model(len(words), 500).save_pretrained(folder)
+        words.save_pretrained(folder)
+    documents = [{"title": "Emma", "text": "Emma is a novel by Jane Austen."}]
+    write(Path("rows.jsonl"), {"question": "Who?", "answers": ["Eliot"], "documents": documents})
+    assert run(TRAINING)["report"]["consistent"] == 1
+
+
+def test_training_commands_have_such_options() -> None:
+    commands = re.findall(r"train ([\w-]+) (--set .*)$", TRAINING, re.MULTILINE)
+    assert {name for name, _ in commands} == ENTRYPOINTS.keys()
+    for name, sets in commands:
+        items = [item for item in shlex.split(sets) if item != "--set"]
+        given = dict(item.split("=", 1) for item in items)
+        ENTRYPOINTS[name].options(**{k: v for k, v in given.items() if k != "trainer"})
+
+
+def test_security() -> None:
+    from ast import literal_eval
+
+    (block,) = BLOCK.findall(page("security"))
+    names = run(f"```python\n{block}```\n")
+    calls = re.findall(r"^quoted\((.*)\)  # (.*)$", block, re.MULTILINE)
+    assert len(calls) == 2
+    for text, shown in calls:
+        said = literal_eval(text)
+        assert names["quoted"](said) == (said if "as it is" in shown else literal_eval(shown))
+
+
+def test_studio_streams_what_the_page_shows() -> None:
+    (block,) = [block for block in BLOCK.findall(page("studio")) if "stream_events" in block]
+    graph = selfcorrect_rag.create_crag(ChatModel(), lambda query: [GOLD], WordEvaluator())
+    assert run(f"```python\n{block}```\n", graph=graph)["result"]["action"] == "correct"
+
+
+def test_vllm_answers_many() -> None:
+    (block,) = [block for block in BLOCK.findall(page("vllm")) if "abatch" in block]
+    graph = selfcorrect_rag.create_self_rag(reflecting(), lambda query: [GOLD])
+    answer_all = run(f"```python\n{block}```\n")["answer_all"]
+    assert len(asyncio.run(answer_all(graph, ["Who?", "Why?"]))) == 2

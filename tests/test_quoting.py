@@ -163,7 +163,7 @@ def test_long_hostile_text_is_quoted_in_bounded_time(begin: str) -> None:
 def test_the_examples_of_the_docs() -> None:
     names: dict[str, object] = {}
     shown = 0
-    for block in BLOCK.findall((ROOT / "docs" / "quoting.md").read_text(encoding="utf-8")):
+    for block in BLOCK.findall((ROOT / "docs" / "security.md").read_text(encoding="utf-8")):
         exec(compile(block, "quoting.md", "exec"), names)
         for call, comment in re.findall(r"^(quoted\(.*\))  # (.*)$", block, re.MULTILINE):
             said = ast.literal_eval(call.removeprefix("quoted"))

@@ -22,7 +22,7 @@ from mcp.types import CallToolResult
 
 from selfcorrect_rag.serving import mcp_server
 
-PAGE = (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8").split("\n## MCP\n")[1]
 QUESTION = "Who founded Tarnholm?"
 ERAS = ("auto", "legacy")
 """How a client connects: by the protocol of 2026-07-28, and by `initialize`."""
@@ -117,7 +117,7 @@ def test_the_pages_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", environment(folder)["PYTHONPATH"])
     names: dict[str, Any] = {}
-    exec(compile(block, "mcp.md", "exec"), names)
+    exec(compile(block, "serving.md", "exec"), names)
     assert "Fleming" in names["answer"]
     assert names["sources"]
 
