@@ -31,7 +31,6 @@ from tests.agents.scripted import ScriptedAgentModel, reflecting
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
 from tests.snippets import BLOCK, ROOT
-from tests.test_examples import small_demo  # noqa: F401
 from tests.test_faults import DOWN, Parts, raises
 from tests.training.toys import write
 
