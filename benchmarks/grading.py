@@ -66,7 +66,7 @@ def main() -> None:
     default = torch.float32 if args.device == "cpu" else torch.bfloat16
     for dtype in (torch.float32, torch.bfloat16):
         name = str(dtype).removeprefix("torch.")
-        evaluator = T5Evaluator.from_model(model.to(dtype), tokenizer)
+        evaluator = T5Evaluator(model.to(dtype), tokenizer)
         scores = measured(report, f"{name}_", questions, evaluator.score)
         apart = max(abs(a - b) for a, b in zip(scores, official, strict=True))
         report[f"{name}_difference"] = round(apart, 6)

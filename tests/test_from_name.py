@@ -120,7 +120,7 @@ def evaluator(change: float = 0.0, **options: Any) -> T5Evaluator:
     model = t5()
     with torch.no_grad():
         model.classification_head.out_proj.weight += change
-    return T5Evaluator.from_model(model, t5_tokenizer(), **options)
+    return T5Evaluator(model, t5_tokenizer(), **options)
 
 
 KNOWN: Mapping[str, Callable[[], Any]] = {
@@ -133,8 +133,6 @@ KNOWN: Mapping[str, Callable[[], Any]] = {
     "retries": lambda: chat().with_retry(),
     "fallbacks": lambda: chat().with_fallbacks([chat("no")]),
     "fallbacks turned": lambda: chat("no").with_fallbacks([chat()]),
-    "chain": lambda: ChatPromptTemplate.from_messages([("human", "{q}")]) | chat(),
-    "another chain": lambda: ChatPromptTemplate.from_messages([("human", "Q: {q}")]) | chat(),
     "prompted": lambda: PromptedReflectionLLM(chat()),
     "prompted otherwise": lambda: PromptedReflectionLLM(chat(), candidates=3),
     "prompted with another": lambda: PromptedReflectionLLM(chat("no")),
@@ -150,6 +148,7 @@ KNOWN: Mapping[str, Callable[[], Any]] = {
 }
 UNKNOWN: Mapping[str, Callable[[], Any]] = {
     "function": lambda: RunnableLambda(lambda messages: "yes"),
+    "chain": lambda: ChatPromptTemplate.from_messages([("human", "{q}")]) | chat(),
     "chat": lambda: saying("yes"),
     "retries": lambda: saying("yes").with_retry(),
     "bound to a function": lambda: chat().bind(tools=[lambda query: query]),

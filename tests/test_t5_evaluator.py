@@ -90,7 +90,7 @@ def test_small_batches_change_nothing(evaluator: T5Evaluator, batch_tokens: int)
 
 
 def test_bfloat16_is_close(evaluator: T5Evaluator) -> None:
-    half = T5Evaluator.from_model(t5().to(torch.bfloat16), t5_tokenizer())
+    half = T5Evaluator(t5().to(torch.bfloat16), t5_tokenizer())
     assert half.score(QUESTION, PASSAGES) == pytest.approx(
         evaluator.score(QUESTION, PASSAGES), abs=0.05
     )
@@ -134,7 +134,7 @@ def test_a_saved_checkpoint_scores_alike(tmp_path: Path, evaluator: T5Evaluator)
 def test_a_classifier_of_several_labels_is_refused(tmp_path: Path) -> None:
     model = T5ForSequenceClassification(t5_config(num_labels=2))
     with pytest.raises(NotAnEvaluator, match=r"model has 2 labels.*num_labels=1"):
-        T5Evaluator.from_model(model, t5_tokenizer())
+        T5Evaluator(model, t5_tokenizer())
     save(tmp_path, model, t5_tokenizer())
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(NotAnEvaluator, match="2 labels"):  # without reading weights
@@ -177,7 +177,7 @@ async def test_concurrent_callers_do_not_mix_and_a_bad_pair_fails_only_its_call(
     model = t5()
     with torch.no_grad():
         model.get_input_embeddings().weight[t5_tokenizer().convert_tokens_to_ids("W")] = math.nan
-    evaluator = T5Evaluator.from_model(model, t5_tokenizer(), name="tiny")
+    evaluator = T5Evaluator(model, t5_tokenizer(), name="tiny")
     asked = [(f"who {i}?", [f"{i} is a novel. " * (i % 7 + 1), "x" * i]) for i in range(32)]
     alone = [evaluator.score(*call) for call in asked]
     assert len({round(scores[0], 4) for scores in alone}) > 16, "they must differ to be told apart"
@@ -247,7 +247,7 @@ def test_another_classifier_gets_pairs_in_its_own_format() -> None:
         inputs = tokenizer("who is emma", text, truncation=True, max_length=32, return_tensors="pt")
         with torch.inference_mode():
             plain.append(clamped(float(bert()(**inputs).logits.item())))
-    evaluator = T5Evaluator.from_model(bert(), tokenizer)
+    evaluator = T5Evaluator(bert(), tokenizer)
     assert evaluator.score("who is emma", passages) == pytest.approx(plain, abs=1e-5)
 
 

@@ -44,7 +44,7 @@ def t5() -> T5ForSequenceClassification:
 
 
 def make(**options: Any) -> T5Evaluator:
-    return T5Evaluator.from_model(t5(), t5_tokenizer(), **options)
+    return T5Evaluator(t5(), t5_tokenizer(), **options)
 
 
 def plain_score(question: str, passage: str, **padding: Any) -> float:

@@ -3,7 +3,6 @@
 A reflection LLM continues prompts and criticises itself; a retrieval evaluator grades passages.
 """
 
-from selfcorrect_rag.models.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnavailable, Request
 from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.transformers import TransformersReflectionLLM
@@ -11,7 +10,7 @@ from selfcorrect_rag.models.engines.vllm import VLLMReflectionLLM
 from selfcorrect_rag.models.engines.vllm_server import VLLMServerReflectionLLM
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.models.retrieval_evaluator import ChatEvaluator, RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import T5Evaluator
 
 __all__ = [

@@ -19,7 +19,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import ContextThreadPoolExecutor
-from langchain_core.runnables.configurable import DynamicRunnable, RunnableConfigurableAlternatives
+from langchain_core.runnables.configurable import DynamicRunnable
 
 from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.prompts.parts import Prompt, as_text
@@ -30,22 +30,18 @@ Result = TypeVar("Result")
 
 
 def models_behind(llm: Runnable[Any, Any]) -> list[Runnable[Any, Any]]:
-    """Return the models in ``llm`` in the order in which they are tried.
-
-    ``llm`` may have bound options, retries, fallbacks, configurable fields or alternatives.
-    """
+    """Return the models in ``llm``, which may have bound options, retries, fallbacks, configurable
+    fields or alternatives, in the order in which they are tried."""
     match llm:
         case RunnableBindingBase():
-            inner: list[Any] = [llm.bound]
+            return models_behind(llm.bound)
         case RunnableWithFallbacks():
-            inner = list(llm.runnables)
-        case RunnableConfigurableAlternatives():
-            inner = [llm.default, *llm.alternatives.values()]
+            return [model for each in llm.runnables for model in models_behind(each)]
         case DynamicRunnable():
-            inner = [llm.default]
-        case _:
-            return [llm]
-    return [m for each in inner if isinstance(each, Runnable) for m in models_behind(each)]
+            others = getattr(llm, "alternatives", {}).values()
+            made = [llm.default, *(each for each in others if isinstance(each, Runnable))]
+            return [model for each in made for model in models_behind(each)]
+    return [llm]
 
 
 def model_behind(llm: Runnable[Any, Any]) -> Runnable[Any, Any]:
@@ -54,10 +50,8 @@ def model_behind(llm: Runnable[Any, Any]) -> Runnable[Any, Any]:
 
 
 def model_name(llm: object) -> str:
-    """Return the name of the model in ``llm``, without the path of a local folder.
-
-    The name of its class if it has no name; empty if ``llm`` is not a model.
-    """
+    """Return the name or the class of the model in ``llm``, without the path of a local folder;
+    empty if it is not a model."""
     model = model_behind(llm) if isinstance(llm, Runnable) else llm
     if isinstance(inner := getattr(model, "model", None), Runnable):
         return model_name(inner)
@@ -139,8 +133,8 @@ _CUT = re.compile(r"(model_)?length|max_(output_)?tokens|model_context_window_ex
 def split_reasoning(text: str) -> tuple[str, str]:
     """Return the answer in a model's text, and what the model thought aloud.
 
-    A thought is in ``<think>`` tags or the like, or is all text before a ``</think>`` without an
-    opening tag. Text that ends while the model still thinks has an empty answer.
+    A thought is in ``<think>`` tags or the like, or is all text before a closing tag without an
+    opening one. Text that ends while the model still thinks has an empty answer.
     """
     kept: list[str] = []
     thoughts: list[str] = []
@@ -181,16 +175,13 @@ def was_cut(message: Any) -> bool:
 def prompt_limit(
     llm: Runnable[Any, Any], reply_tokens: int, context_tokens: int | None = None
 ) -> int | None:
-    """Return the maximum tokens of a prompt; None if unknown.
-
-    By ``context_tokens``, else the model's attribute of that name, else ``max_input_tokens`` of a
-    chat model's profile, which excludes the reply already.
-    """
+    """Return the maximum tokens of a prompt, as given or as the model says; None if unknown."""
     model = model_behind(llm)
     context: int | None = context_tokens or getattr(model, "context_tokens", None)
     if context is not None:
         return context - min(reply_tokens, context // 2)
-    limit: int | None = (getattr(model, "profile", None) or {}).get("max_input_tokens")
+    profile = getattr(model, "profile", None) or {}  # its limit excludes the reply
+    limit: int | None = profile.get("max_input_tokens")
     return limit
 
 
@@ -199,9 +190,6 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
 
     LangChain's default count is not used: it would fetch another model's tokenizer. Without a
     count, a token has three characters, few for English, so that prompts fit.
-
-    Raises:
-        ModelFailed: the model's count raised, for example by a request to a provider.
     """
     if len(prompt.encode()) < limit:
         return False  # no tokenizer makes more tokens than bytes, plus a first one
@@ -318,10 +306,7 @@ async def _ainvoke(call: ModelCall, semaphore: asyncio.Semaphore, attempt: int =
 
 
 def retry_after(error: Exception) -> float | None:
-    """Return a provider's Retry-After in seconds, at most :data:`MAX_RETRY_AFTER`.
-
-    None without one: the provider's own client has retried by then, or ``model.with_retry()`` can.
-    """
+    """Return a provider's Retry-After in seconds, at most :data:`MAX_RETRY_AFTER`; None without."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     try:
         seconds = float(headers.get("retry-after") or headers.get("Retry-After") or "")

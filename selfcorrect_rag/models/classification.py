@@ -42,16 +42,12 @@ class Token(NamedTuple):
 
     text: str
     logprob: float
-    """Natural logarithm."""
     alternatives: Mapping[str, float]
     """The provider's top log-probabilities, by text."""
 
 
 def tokens_of(message: Any) -> list[Token] | None:
-    """Return an answer's tokens, from ``response_metadata["logprobs"]["content"]``; None without.
-
-    The format is OpenAI's.
-    """
+    """Return an answer's tokens with their log-probabilities, in OpenAI's format; None without."""
     logprobs = (getattr(message, "response_metadata", None) or {}).get("logprobs")
     if not isinstance(logprobs, Mapping) or not isinstance(logprobs.get("content"), list):
         return None
@@ -68,22 +64,13 @@ def tokens_of(message: Any) -> list[Token] | None:
 def label_probabilities(
     labels: Sequence[str], tokens: Sequence[Token] | None, text: str, found: LabelMatch
 ) -> dict[str, float] | None:
-    """Return the probability of each of ``labels`` at the place of ``found``, by label.
+    """Return the probability of each of ``labels`` where ``text`` (no reasoning) has ``found``.
 
     Labels may be split into any tokens, and share their first ones. So at each position of the
     answer where labels differ, an alternative's probability goes to the label that alone can still
     follow. Alternatives that lead to none, or to several that the answer does not pass, are left
-    out: the caller normalises the rest.
-
-    Args:
-        labels: the possible labels.
-        tokens: the whole answer's; None without log-probabilities.
-        text: the answer's text, without reasoning.
-        found: the label that was read, with its position in ``text``.
-
-    Returns:
-        Values in [0, 1] whose sum is at most 1; 0 for a label that is in no alternatives. None
-        without tokens, or if the label that was found has no probability.
+    out: the sum is at most 1, and the caller normalises. None without tokens, or if ``found`` has
+    no probability.
     """
     # Tokens before or after the text are reasoning, or the end of a turn.
     before = "".join(token.text for token in tokens).rfind(text) if tokens else -1
@@ -135,11 +122,6 @@ class LabelField(NamedTuple):
     name: str = ""
     """Name of the label, if an answer holds several: it stands behind the name on a line."""
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels that may be given."""
-        return self.parser.labels
-
     def find(self, text: str) -> LabelMatch | None:
         """Return its label in an answer; None without one, or with several lines of its name."""
         if not self.name or isinstance(self.parser, VerdictParser):  # which reads numbered lines
@@ -155,10 +137,7 @@ class LabelField(NamedTuple):
 
 
 class Classification(NamedTuple):
-    """A prompt, and the fields of labels in its answer.
-
-    With one field the answer is a label; with several it has a line ``name: label`` for each.
-    """
+    """A prompt for a label, or for several fields of labels, a line ``name: label`` for each."""
 
     prompt: str
     fields: tuple[LabelField, ...]
@@ -179,14 +158,13 @@ class Prediction(NamedTuple):
 
 
 class ClassificationResult(NamedTuple):
-    """The predictions of one classification."""
+    """The predictions of one classification, by field; None if two answers were unreadable."""
 
     predictions: list[Prediction | None]
-    """By field; None if two answers were unreadable."""
     error: Exception | None
     """The provider's error, if it gave no answer."""
     results: list[CallResult]
-    """Of its calls."""
+    """The results of its calls."""
 
     @property
     def usage(self) -> CallUsage:
@@ -277,7 +255,9 @@ class ChatClassifier:
             structured = self.model.with_structured_output  # type: ignore[attr-defined]
             return ModelCall(structured(_schema(task), include_raw=True), prompt)
         # A token has at least one character, so this many tokens never cut a label.
-        longest = sum(len(field.name) + 3 + max(map(len, field.labels)) for field in task.fields)
+        longest = sum(
+            len(field.name) + 3 + max(map(len, field.parser.labels)) for field in task.fields
+        )
         limit = {} if task.is_long else {"max_tokens": longest}
         asked = {"temperature": 0, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **limit}
         return ModelCall(self.model.bind(**asked), prompt)
@@ -316,11 +296,11 @@ class _Pending:
 
 def _is_supported(mode: Mode, result: CallResult) -> bool:
     """Return whether an answer shows that the model supports this mode."""
+    if mode == "structured":
+        return isinstance(result.answer, dict) and result.answer.get("parsed") is not None
     if mode == "logprobs":  # with its token limit, a model that thinks aloud never gets to a label
         has_tokens = tokens_of(result.answer) is not None
         return has_tokens and not split_reasoning(as_text(result.answer.content))[1]
-    if mode == "structured":
-        return isinstance(result.answer, dict) and result.answer.get("parsed") is not None
     return True
 
 
@@ -329,25 +309,20 @@ def _schema(task: Classification) -> dict[str, Any]:
     properties = {
         f"label_{number}": {
             "type": "string",
-            "enum": list(field.labels),
+            "enum": list(field.parser.labels),
             "description": field.name or "The label that the answer begins with.",
         }
         for number, field in enumerate(task.fields, start=1)
     }
-    return {
-        "title": "judgement",
-        "description": "What is answered.",
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    about = {"title": "judgement", "description": "What is answered.", "type": "object"}
+    needed = {"required": list(properties), "additionalProperties": False}
+    return {**about, "properties": properties, **needed}
 
 
 def _reminder(task: Classification) -> str:
     if len(task.fields) == 1:
-        return f"Answer with nothing but one of these: {' or '.join(task.fields[0].labels)}"
-    lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in task.fields)
+        return f"Answer with nothing but one of these: {' or '.join(task.fields[0].parser.labels)}"
+    lines = "\n".join(f"{field.name}: {' or '.join(field.parser.labels)}" for field in task.fields)
     return f"Answer with these lines and nothing else, each with one of its labels:\n{lines}"
 
 
@@ -358,7 +333,7 @@ def _read_structured(task: Classification, result: CallResult) -> list[Predictio
     predictions: list[Prediction | None] = []
     for number, field in enumerate(task.fields, start=1):
         value = str(given.get(f"label_{number}", ""))
-        same = [label for label in field.labels if normalized(label) == normalized(value)]
+        same = [label for label in field.parser.labels if normalized(label) == normalized(value)]
         found = None if same else field.parser.find(value)
         label = same[0] if same else found and found.label
         predictions.append(_hard(field, label) if label else None)
@@ -371,7 +346,7 @@ def _read_text(task: Classification, result: CallResult) -> list[Prediction | No
     predictions: list[Prediction | None] = []
     for field in task.fields:
         found = field.find(text)
-        mass = found and label_probabilities(field.labels, tokens, text, found)
+        mass = found and label_probabilities(field.parser.labels, tokens, text, found)
         if found and mass:
             logs = {k: max(math.log(p), ABSENT) if p > 0.0 else ABSENT for k, p in mass.items()}
             predictions.append(Prediction(found.label, logs, is_hard=False))
@@ -381,4 +356,6 @@ def _read_text(task: Classification, result: CallResult) -> list[Prediction | No
 
 
 def _hard(field: LabelField, given: str) -> Prediction:
-    return Prediction(given, {x: 0.0 if x == given else ABSENT for x in field.labels}, is_hard=True)
+    return Prediction(
+        given, {x: 0.0 if x == given else ABSENT for x in field.parser.labels}, is_hard=True
+    )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.intake import valid
@@ -35,7 +35,7 @@ class CriticInput(NamedTuple):
     """The text to judge, in the fields of the critic's data."""
     group: str
     tokens: tuple[str, ...] = ()
-    """The allowed reflection tokens, of one group; empty allows all."""
+    """The allowed reflection tokens, by default all of the group."""
 
 
 class Answer(NamedTuple):
@@ -71,13 +71,9 @@ class CriticTokenizer:
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", max_tokens: int = MAX_TOKENS) -> None:
         """Encode the reflection tokens with the model's tokenizer.
 
-        Args:
-            tokenizer: the model's own, with an end token; padding is set if it has none.
-            max_tokens: maximum tokens of prompt and label. A longer prompt is cut before its last
-                quarter, where the evidence ends, so that instruction and output stay.
-
-        Raises:
-            ModelNotFound: the tokenizer has no end token, or writes two reflection tokens alike.
+        Prompt and label have at most ``max_tokens``. A longer prompt is cut before its last
+        quarter, where the evidence ends, so that instruction and output stay. Raises ModelNotFound
+        if the tokenizer has no end token, or writes two reflection tokens alike.
         """
         if tokenizer.eos_token_id is None:
             raise ModelNotFound("a critic's tokenizer needs an end token (eos_token)")
@@ -140,19 +136,14 @@ class Critic:
 
         Args:
             engine: not open yet.
-            tokenizer: see :class:`CriticTokenizer`.
+            tokenizer: see :class:`CriticTokenizer`, also for errors.
             max_tokens: maximum prompt tokens, at most the model's own limit.
             batch: prompts a batch.
-
-        Raises:
-            ModelNotFound: see :class:`CriticTokenizer`.
-            EngineFailed: or any other error of :meth:`Engine.open`.
         """
         CriticTokenizer(tokenizer)  # before the engine, which takes longer
         self._runner = EngineRunner(engine)
         limit = min(max_tokens, engine.context_tokens or max_tokens)
-        self.tokens = CriticTokenizer(tokenizer, limit)
-        self.batch_size = batch
+        self.tokens, self.batch_size = CriticTokenizer(tokenizer, limit), batch
 
     @classmethod
     def from_model(
@@ -178,16 +169,13 @@ class Critic:
         name_or_path: str | Path,
         *,
         device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        dtype: str | None = None,
         **options: Any,
     ) -> Self:
-        """Load a checkpoint with transformers, from a folder or a model hub.
+        """Load a checkpoint with transformers; ``options`` are those of :meth:`from_model`.
 
-        Args:
-            name_or_path: a folder or a hub name.
-            device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
-            dtype: bfloat16 on CUDA and float32 elsewhere by default.
-            options: further arguments of :meth:`from_model`.
+        ``device`` and ``dtype`` are those of
+        :meth:`~selfcorrect_rag.models.T5Evaluator.from_pretrained`.
         """
         where, number_format = resolve_device(device, dtype)
         model, tokenizer = load_language_model(name_or_path, number_format)
@@ -195,13 +183,7 @@ class Critic:
 
     @classmethod
     def on_vllm(cls, model: str | Path, *, batch: int = 1024, **engine: Any) -> Self:
-        """Start vLLM with a critic.
-
-        Args:
-            model: a folder or a hub name.
-            batch: prompts a batch.
-            engine: vLLM's own options, such as ``tensor_parallel_size``.
-        """
+        """Start vLLM with a critic; ``engine`` are its options, as ``tensor_parallel_size``."""
         from selfcorrect_rag.models.engines.vllm import VLLMEngine
 
         return cls(VLLMEngine(str(model), engine), load_tokenizer(model, "vllm"), batch=batch)
@@ -218,16 +200,13 @@ class Critic:
 
     def judge(self, inputs: Sequence[CriticInput]) -> list[str]:
         """Return the token for each, in their order."""
-        tokens = {i: answer.token for batch in self.answers(inputs) for i, answer in batch.items()}
-        return [tokens[i] for i in range(len(inputs))]
+        answers = {i: answer for batch in self.answers(inputs) for i, answer in batch.items()}
+        return [answers[i].token for i in range(len(inputs))]
 
     def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """Yield the answers of one batch after another, by index in ``inputs``.
 
         Prompts under the same instructions and of like length are judged together.
-
-        Raises:
-            EngineFailed: the engine has failed, or is closed.
         """
         prompts = [self.tokens.fit(self.tokens.prompt_ids(given)) for given in inputs]
         order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))

@@ -21,11 +21,10 @@ from selfcorrect_rag.errors import (
     require,
     safe_message,
 )
-from selfcorrect_rag.models.chat_evaluator import ChatEvaluator
 from selfcorrect_rag.models.chat_model import models_behind
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
+from selfcorrect_rag.models.retrieval_evaluator import ChatEvaluator, RetrievalEvaluator
 from selfcorrect_rag.models.t5_evaluator import T5Evaluator
 
 Model = Runnable[Any, Any] | str

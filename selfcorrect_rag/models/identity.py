@@ -7,9 +7,7 @@ import weakref
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, BaseLLM
-from langchain_core.load import dumps
-from langchain_core.load.serializable import Serializable
-from langchain_core.runnables import Runnable, RunnableSequence, RunnableWithFallbacks
+from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 
 ABOUT_CALLS = {"cache", "callbacks", "custom_get_token_ids", "metadata", "rate_limiter", "tags"}
@@ -24,26 +22,20 @@ def identity(model: object) -> str:
     """Return a model's fingerprint; equal for models that answer alike, in any process.
 
     A model may define it by an attribute ``identity``. For LangChain's models it is the key of
-    LangChain's own caches; for bound options, retries, fallbacks and chains, their models' with
-    those. Anything else, such as a function, equals only itself.
+    LangChain's own caches; for bound options, retries and fallbacks, their models' with those.
+    Anything else, such as a chain or a function, equals only itself.
     """
-    match model:  # wrappers pass attributes on to their model
-        case RunnableBindingBase():
-            configurable = model.config.get("configurable")
-            return joined("bound", identity(model.bound), model.kwargs, configurable)
-        case RunnableWithFallbacks():
-            models = [model.runnable, *model.fallbacks]
-            return joined("fallbacks", models, model.exceptions_to_handle, model.exception_key)
-        case RunnableSequence():
-            return joined("sequence", model.steps)
+    if isinstance(model, RunnableBindingBase):  # it passes attributes on to its model
+        configurable = model.config.get("configurable")
+        return joined("bound", identity(model.bound), model.kwargs, configurable)
+    if isinstance(model, RunnableWithFallbacks):
+        return joined("fallbacks", [model.runnable, *model.fallbacks], model.exceptions_to_handle)
     if isinstance(own := getattr(model, "identity", None), str):
         return own
     if isinstance(model, BaseChatModel) and model.is_lc_serializable():
         return model._get_llm_string()
     if isinstance(model, BaseChatModel | BaseLLM) and model._identifying_params:
         return joined(type(model), model.asdict())
-    if isinstance(model, Serializable) and model.is_lc_serializable():
-        return dumps(model)
     return identity_of_object(model)
 
 

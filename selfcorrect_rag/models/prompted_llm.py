@@ -69,16 +69,14 @@ class PromptedReflectionLLM(ReflectionLLM):
     Retrieve uses table 8, and after a sentence table 9; ISREL, ISSUP and ISUSE use tables 10 to 12.
     The labels' probabilities become those of the group's tokens; a provider that gives none gives
     hard labels (:class:`~selfcorrect_rag.models.classification.ChatClassifier`), and reflections
-    are marked so. A label that stays malformed, or whose call fails, is absent.
+    are marked so. A label that stays malformed, or whose call fails, is absent. EngineFailed is
+    raised if the model gives no answer to any prompt of a batch.
 
     A batch takes one call for the ISREL of its passages (up to 10 at a time), then for each of the
     ``candidates`` best relevant ones one call to write and one to criticise. Other passages are
     pruned. As if generated, ISREL precedes a segment's text, ISSUP and ISUSE follow it, and
     ``position`` counts the text's tokens and these. A segment's ``tokens`` are those of all its
     calls; ``logprob`` is the text's mean log-probability times ``tokens``.
-
-    Raises, when it writes:
-        EngineFailed: the model gave no answer to any prompt of a batch.
     """
 
     model: Runnable[Any, Any]
@@ -127,10 +125,8 @@ class PromptedReflectionLLM(ReflectionLLM):
         return self._classifier.counts
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
-        """Return an upper bound on a batch's calls for one question, with every critique retried.
-
-        Without the calls that detect what a model can do, and retries at a rate limit.
-        """
+        """Return an upper bound on a batch's calls for one question, with every critique retried,
+        but without the calls that detect what a model can do, and retries at a rate limit."""
         if choose:
             return 2 * prompts
         written = prompts if self.sentences else min(prompts, self.candidates)

@@ -40,8 +40,8 @@ class ReflectionLLM(BaseLLM):
 
     @property
     def identity(self) -> str:
-        """A fingerprint for cached results: by default of ``_identifying_params`` and fields, or of
-        the object if a backend gives none."""
+        """A fingerprint for cached results: of ``_identifying_params`` and fields, or the object's
+        own if a backend gives none."""
         return described(self)
 
     @property
@@ -124,9 +124,7 @@ class ReflectionLLM(BaseLLM):
     ) -> list[Segment]:
         """Return which token of ``group`` comes next: segments of one token and one reflection.
 
-        Raises:
-            ValueError: ``group`` is not in :attr:`groups`.
-            ModelFailed: the model raised, or did not return one segment for each prompt.
+        Raises ValueError if it is not in :attr:`groups`, and ModelFailed as above.
         """
         return self._call(prompts, callbacks, self._choice_options(group))
 

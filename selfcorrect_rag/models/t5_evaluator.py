@@ -4,7 +4,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator, require
 from selfcorrect_rag.intake import valid
@@ -86,16 +86,9 @@ class T5Evaluator(RetrievalEvaluator):
         limit = max_input_tokens(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
         self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
         self._form = (separator, limit)
-        self._padding = {"input_ids": tokenizer.pad_token_id or 0}
+        self._pad_id = tokenizer.pad_token_id or 0
         # A KV cache is useless for a single pass, and costs memory in a decoder.
         self._options = {"use_cache": False} if model.config.is_encoder_decoder else {}
-
-    @classmethod
-    def from_model(
-        cls, model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", **options: Any
-    ) -> Self:
-        """Wrap a loaded model, as the constructor does; the other backends have this too."""
-        return cls(model, tokenizer, **options)
 
     @classmethod
     def from_pretrained(
@@ -103,7 +96,7 @@ class T5Evaluator(RetrievalEvaluator):
         name_or_path: str | Path,
         *,
         device: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
+        dtype: str | None = None,
         **options: Any,
     ) -> Self:
         """Load a checkpoint from a folder or a model hub.
@@ -111,11 +104,11 @@ class T5Evaluator(RetrievalEvaluator):
         Args:
             name_or_path: a folder or a hub name.
             device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
-            dtype: bfloat16 on CUDA and float32 elsewhere by default.
+            dtype: ``float32``, ``bfloat16``, ``float16`` or ``auto``; bfloat16 on CUDA and float32
+                elsewhere by default.
             options: further arguments of the class.
 
         Raises:
-            MissingExtra: torch or transformers is not installed.
             ModelNotFound: no checkpoint is there, or it cannot be read.
             NotAnEvaluator: it has not exactly one label, or its head was never trained.
         """
@@ -137,17 +130,9 @@ class T5Evaluator(RetrievalEvaluator):
 
     @property
     def identity(self) -> str:
-        """A fingerprint of its weights and of how pairs are encoded."""
         return f"{type(self).__qualname__} {weights(self._model)} {self._form}"
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        """Return the relevance of each passage to the question, in [-1, 1] and in their order.
-
-        A blank passage scores -1. The model is not run if all are blank.
-
-        Raises:
-            EvaluatorFailed: the model returned NaN or infinity.
-        """
         pairs = [(question, passage) for passage in passages if passage.strip()]
         if not pairs:
             return with_blanks(passages, [])
@@ -164,21 +149,17 @@ class T5Evaluator(RetrievalEvaluator):
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
-        encoded = self._pairs.encode(pairs)
-        device = self._model.device
+        encoded, device = self._pairs.encode(pairs), self._model.device
         order, outputs = [], []
         lengths = [len(pair["input_ids"]) for pair in encoded]
         pass_tokens = CPU_PASS_TOKENS if device.type == "cpu" else GPU_PASS_TOKENS
         with torch.inference_mode():
             for batch in batches(lengths, self.batch_tokens, pass_tokens):
-                inputs = {
-                    name: pad_sequence(
-                        [torch.tensor(encoded[i][name]) for i in batch],
-                        batch_first=True,
-                        padding_value=self._padding.get(name, 0),
-                    ).to(device)
-                    for name in encoded[0]
-                }
+                inputs = {}
+                for name in encoded[0]:
+                    rows = [torch.tensor(encoded[i][name]) for i in batch]
+                    pad = self._pad_id if name == "input_ids" else 0
+                    inputs[name] = pad_sequence(rows, True, pad).to(device)
                 outputs.append(self._model(**inputs, **self._options).logits.float().flatten())
                 order += batch
             # Read once at the end, so that a GPU is not synchronised between batches.
@@ -208,12 +189,8 @@ class PairTokenizer:
     ) -> None:
         """Wrap ``tokenizer``, which no other thread may use.
 
-        Args:
-            tokenizer: the checkpoint's.
-            separator: text between question and passage; by default the tokenizer's own format of
-                pairs if it has a separator token, else :data:`SEPARATOR`.
-            max_tokens: maximum tokens of a pair, at least 8: the passage is cut at its end, and so
-                is a question of more than half of them.
+        ``separator`` is that of :class:`T5Evaluator`. A pair has at most ``max_tokens``, at least
+        8: the passage is cut at its end, and so is a question of more than half of them.
         """
         if max_tokens < 8:
             raise ValueError(f"max_tokens must be at least 8, got {max_tokens}")
@@ -255,14 +232,10 @@ def _tidy(text: str) -> str:
 
 
 def batches(lengths: Sequence[int], most_tokens: int, pass_tokens: int) -> Iterator[list[int]]:
-    """Split pairs into batches of similar length, shortest first; yield their indices.
+    """Split pairs of these token counts into batches, shortest first; yield their indices.
 
-    A batch ends where its padding would cost more than another pass.
-
-    Args:
-        lengths: tokens of each pair.
-        most_tokens: maximum padded tokens of a batch; a longer pair goes alone.
-        pass_tokens: fixed cost of a forward pass, in tokens.
+    A batch ends where its padding would cost more than another pass, ``pass_tokens``, or where it
+    would have more than ``most_tokens`` with its padding; a longer pair goes alone.
     """
     batch: list[int] = []
     tokens = 0
