@@ -7,9 +7,12 @@ docs/evidence.md's main tables as JSON, and ends in one line of JSON.
 """
 
 import argparse
+import hashlib
 import json
+import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,10 +27,11 @@ from reader_training.kept_out import write_texts
 from reader_training.rows import DATA, encyclopedia, lines, natural_questions, real_rows, tidy
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
+from selfcorrect_rag.evaluation.outcomes import Run
 from selfcorrect_rag.evaluation.report import as_json, score_run
-from selfcorrect_rag.evaluation.runner import Limits, Run, run_methods
+from selfcorrect_rag.evaluation.runner import Limits, run_methods
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
-from selfcorrect_rag.evaluation.tasks import Question, question_hash
+from selfcorrect_rag.evaluation.tasks import Question
 from selfcorrect_rag.search import Index, load
 from selfcorrect_rag.search.documents import passage_id
 from selfcorrect_rag.serving.config import ServingConfig
@@ -60,6 +64,12 @@ class Asked(NamedTuple):
 
     question: Question
     is_gold: Callable[[Document], bool]
+
+
+def question_hash(question: str) -> str:
+    """Hash a question's words without case and punctuation: SHA-256 in hex."""
+    words = re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold())
+    return hashlib.sha256((" ".join(words) or question).encode(errors="replace")).hexdigest()
 
 
 def read_sets(most: int | None = None) -> dict[str, list[Asked]]:
@@ -174,10 +184,11 @@ def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, 
     indexes = make_indexes(name, asked, work)
     questions, runs = [each.question for each in asked], []
     for kind, index in zip(("whole", "without"), indexes, strict=True):
-        given = ServingConfig(**{**config, "index": index, "web": str(indexes[0])})
+        parts_of_set = {"index": index, "web": str(indexes[0]), "passages": PASSAGES}
+        given = ServingConfig(**config, **parts_of_set)
         print(f"{name}, {kind}", file=sys.stderr)
         with Parts(given) as parts:
-            methods = [open_method(spec, parts) for spec in read_specs(METHODS, PASSAGES)]
+            methods = [open_method(spec, parts) for spec in read_specs(METHODS)]
             out, limits = work / "runs" / f"{name}-{kind}", Limits(concurrency=4)
             runs.append(run_methods(questions, methods, out, limits=limits))
     answerable = {question.id for question in questions if not question.unanswerable}
@@ -242,15 +253,13 @@ def main() -> None:
     }
     (work / "evidence.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     match = {
-        name: {method: round(each["value"], 3) for method, each in found[table]["methods"].items()}
+        name: {
+            method: round(each["value"], 3) for method, each in found["whole"]["methods"].items()
+        }
         for name, found in made.items()
-        for table in ("whole",)
     }
-    print(
-        json.dumps(
-            {"benchmark": "evidence", "match": match, "figures": str(work / "evidence.json")}
-        )
-    )
+    figures_file = str(work / "evidence.json")
+    print(json.dumps({"benchmark": "evidence", "match": match, "figures": figures_file}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Judges for a run of `selfcorrect-rag eval`: openevals here, ragas and LangSmith by their rows.
 
-python examples/judge_a_run.py runs/first openai:gpt-4o-mini
+python examples/judge_a_run.py questions.jsonl runs/first openai:gpt-4o-mini
 
 Needs openevals. Answers that our string match calls wrong and the judge right (or the other way
 round) are printed: read these before you believe either. For ragas, `ragas_rows` are the rows of
@@ -16,7 +16,9 @@ from openevals.llm import create_llm_as_judge
 from openevals.prompts import CORRECTNESS_PROMPT
 
 from selfcorrect_rag.evaluation.metrics import METRICS
-from selfcorrect_rag.evaluation.runner import Run, read_run
+from selfcorrect_rag.evaluation.outcomes import Run
+from selfcorrect_rag.evaluation.runner import read_run
+from selfcorrect_rag.evaluation.tasks import read_task
 from selfcorrect_rag.models.from_name import find_language_model
 
 
@@ -44,8 +46,8 @@ def ragas_rows(run: Run) -> Iterator[dict[str, Any]]:
         }
 
 
-def main(folder: str, model: Any) -> None:
-    run, _ = read_run(Path(folder))
+def main(data: str, folder: str, model: Any) -> None:
+    run = read_run(Path(folder), read_task(data).questions)
     questions = {question.id: question for question in run.questions}
     judge = create_llm_as_judge(prompt=CORRECTNESS_PROMPT, judge=model, feedback_key="correct")
     for row, outcome in zip(openevals_rows(run), run.outcomes, strict=True):
@@ -56,4 +58,4 @@ def main(folder: str, model: Any) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], find_language_model(sys.argv[2]))
+    main(sys.argv[1], sys.argv[2], find_language_model(sys.argv[3]))

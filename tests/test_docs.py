@@ -336,7 +336,7 @@ def test_architecture() -> None:
 
 
 def test_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.evaluation.own_graphs import ScriptedParts
+    from tests.evaluation.scripted_parts import ScriptedParts
 
     class Opened(ScriptedParts):
         def __init__(self, config: object) -> None:

@@ -134,7 +134,7 @@ def main() -> None:
     app = built(folder)
     server = f"http://localhost:{args.server_port}"
     page = f"http://localhost:{args.port}"
-    studio = [sys.executable, "-m", "selfcorrect_rag.cli", "studio", "--no-browser"]
+    studio = [sys.executable, "-m", "selfcorrect_rag.cli.main", "studio", "--no-browser"]
     studio += ["--port", str(args.server_port), *further]
     interface = ["node", "node_modules/next/dist/bin/next", "start", "--port", str(args.port)]
     try:

@@ -3,18 +3,21 @@
 import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import NO_INDEX, config_from, config_options, graph_option
-from selfcorrect_rag.cli.terminal import StatusLine, tell, tell_json, write_page
-
-if TYPE_CHECKING:
-    from selfcorrect_rag.serving.parts import Graph, Parts
+from selfcorrect_rag.cli.options import (
+    NO_INDEX,
+    config_from,
+    config_options,
+    graph_option,
+    json_option,
+)
+from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json, write_page
 
 PAGE_MARK = "selfcorrect-rag"
 """Every page of a run names the package."""
@@ -25,7 +28,7 @@ PAGE_MARK = "selfcorrect-rag"
 @graph_option
 @config_options
 @click.option("--explain", is_flag=True, help="Print what led to the answer, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
+@json_option
 @click.option("--html", type=Path, metavar="FILE", help="Write the run as one page, too.")
 def command(
     question: str, graph: str, explain: bool, as_json: bool, html: Path | None, **options: Any
@@ -41,18 +44,18 @@ def command(
     """
     if not question.strip():
         raise click.BadParameter("the question is empty")
-    with StatusLine(not as_json) as status, opened(graph, status, **options) as (built, parts):
+    show = progress_line()
+    with opened(graph, show, **options) as (built, parts):
         started = time.perf_counter()
-        result = asyncio.run(answered(built, {"question": question}, status))
-        seconds = time.perf_counter() - started
+        result = asyncio.run(answered(built, {"question": question}, show))
+        result["seconds"] = round(time.perf_counter() - started, 3)
         source, answers = parts.source, parts.answers
     if html:
         from selfcorrect_rag.render import render_run
 
         write_page(html, render_run(result), PAGE_MARK)
     if as_json:
-        rest = {name: value for name, value in result.items() if name != "messages"}
-        tell_json({**rest, "seconds": round(seconds, 3)})
+        tell_json({name: value for name, value in result.items() if name != "messages"})
         return
     from selfcorrect_rag.cli.show import show_answer, show_explanation
 
@@ -62,14 +65,14 @@ def command(
     show_answer(result)
     if explain:
         tell()
-        show_explanation(result, source, answers, seconds)
+        show_explanation(result, source, answers)
 
 
 @contextmanager
-def opened(graph: str, status: StatusLine, **options: Any) -> Iterator[tuple["Graph", "Parts"]]:
+def opened(graph: str, show: Callable[[str], None], **options: Any) -> Iterator[tuple[Any, Any]]:
     """Open the graph of these options, with a checkpointer, and its parts."""
     config = config_from(graph=graph, **options)
-    status.say("loading")
+    show("loading")
     from langgraph.checkpoint.memory import InMemorySaver
 
     from selfcorrect_rag.serving.parts import Parts
@@ -78,40 +81,30 @@ def opened(graph: str, status: StatusLine, **options: Any) -> Iterator[tuple["Gr
         settings = parts.settings(graph)
         if getattr(settings, "approve_search", False) and not sys.stdin.isatty():
             raise click.UsageError("approve_search asks in a terminal: not in a pipe")
-        status.say(f"opening {parts.source}")
+        show(f"opening {parts.source}")
         built = parts.graph(graph, settings, checkpointer=InMemorySaver())
         if config.reads_demo:
-            status.clear()
             tell(NO_INDEX, err=True)
         yield built, parts
 
 
-async def answered(graph: "Graph", given: Any, status: StatusLine) -> dict[str, Any]:
+async def answered(graph: Any, given: Any, show: Callable[[str], None]) -> dict[str, Any]:
     """Run a graph to its end, and ask the person at the terminal to approve its searches."""
     from langgraph.types import Command
 
     config: Any = {"configurable": {"thread_id": "terminal"}}
+    outputs = graph.get_output_jsonschema()["properties"]
     while True:
-        result: Any = {}
-        part: Any
         async for mode, part in graph.astream(given, config, stream_mode=["tasks", "values"]):
             if mode == "values":
                 result = part
             elif "input" in part:  # a step begins
-                status.say(part["name"].replace("_", " "))
-        status.clear()
+                show(part["name"].replace("_", " "))
         pauses = (await graph.aget_state(config)).interrupts
         if not pauses:
-            return {
-                key: result[key]
-                for key in graph.get_output_jsonschema()["properties"]
-                if key in result
-            }
-        given = Command(resume=_approval(pauses[0].value))
-
-
-def _approval(asked: dict[str, Any]) -> bool | str:
-    """Ask about a search: yes, no, or another query."""
-    tell(f"Search {asked['source']} for: {asked['query']}")
-    reply: str = click.prompt("yes, no, or another query", default="no").strip()
-    return {"yes": True, "y": True, "no": False, "n": False}.get(reply.lower(), reply)
+            return {key: result[key] for key in outputs if key in result}
+        asked = pauses[0].value
+        tell(f"Search {asked['source']} for: {asked['query']}")
+        reply: str = click.prompt("yes, no, or another query", default="no").strip()
+        consent = {"yes": True, "y": True, "no": False, "n": False}
+        given = Command(resume=consent.get(reply.lower(), reply))

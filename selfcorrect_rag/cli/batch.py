@@ -1,5 +1,6 @@
 """``selfcorrect-rag batch``: many questions through a graph."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,8 @@ import click
 
 from selfcorrect_rag.cli.options import config_from, config_options, graph_option
 from selfcorrect_rag.cli.terminal import progress_line, tell
+
+AT_LEAST_1 = click.IntRange(1)
 
 
 @click.command()
@@ -17,9 +20,13 @@ from selfcorrect_rag.cli.terminal import progress_line, tell
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column the answers have too.")
 @click.option("--form", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True)
 @click.option("--retry-failed", is_flag=True, help="Ask again the questions that failed.")
-@click.option("--in-flight", default=16, show_default=True, help="Questions at a time.")
+@click.option(
+    "--in-flight", type=AT_LEAST_1, default=16, show_default=True, help="Questions at a time."
+)
 @click.option("--ray", is_flag=True, help="Ask on Ray, in a cluster or on this machine.")
-@click.option("--actors", default=1, show_default=True, help="Processes that answer on Ray.")
+@click.option(
+    "--actors", type=AT_LEAST_1, default=1, show_default=True, help="Processes that answer on Ray."
+)
 def command(
     questions: tuple[str, ...],
     out: Path,
@@ -36,18 +43,10 @@ def command(
 
     Each row has a column `question`. The same command resumes a run that was stopped.
     """
-    if in_flight < 1 or actors < 1:
-        raise click.BadParameter("--in-flight and --actors must be at least 1")
     config = config_from(graph=graph, **options)
     from selfcorrect_rag.batch import Cluster, Columns, GraphSource, batch_questions
 
-    show, asked = progress_line(), 0
-
-    def progress(row: object) -> None:
-        nonlocal asked
-        asked += 1
-        show(f"{asked:,} questions asked")
-
+    show, asked = progress_line(), itertools.count(1)
     summary = batch_questions(
         questions,
         GraphSource(graph, config.model_dump(mode="json", exclude_defaults=True)),
@@ -57,7 +56,7 @@ def command(
         retry_failed=retry_failed,
         in_flight=in_flight,
         cluster=Cluster(actors=actors) if ray else None,
-        progress=progress,
+        progress=lambda row: show(f"{next(asked):,} questions asked"),
     )
     tell(
         f"{summary.rows:,} rows in {out}, {summary.asked:,} of them new, in "

@@ -9,7 +9,7 @@ import click
 
 from selfcorrect_rag.cli.ask import answered, opened
 from selfcorrect_rag.cli.options import config_options, graph_option
-from selfcorrect_rag.cli.terminal import StatusLine, tell
+from selfcorrect_rag.cli.terminal import clear_line, progress_line, tell
 
 
 @click.command()
@@ -24,16 +24,11 @@ def command(graph: str, **options: Any) -> None:
     from selfcorrect_rag.cli.show import show_answer
     from selfcorrect_rag.errors import SelfCorrectError
 
-    with (
-        StatusLine() as status,
-        opened(graph, status, **options) as (built, _),
-        asyncio.Runner() as runner,
-    ):
-        status.clear()
+    show = progress_line()
+    with opened(graph, show, **options) as (built, _), asyncio.Runner() as runner:
         while question := _next_question():
-            turn = {"messages": [("user", question)]}
             try:
-                result = runner.run(answered(built, turn, status))
+                result = runner.run(answered(built, {"messages": [("user", question)]}, show))
             except KeyboardInterrupt:
                 tell("stopped", err=True)
             except SelfCorrectError as error:
@@ -47,6 +42,7 @@ def command(graph: str, **options: Any) -> None:
 
 def _next_question() -> str:
     """Read the next question; empty at the end of the input."""
+    clear_line()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:
         with suppress(ImportError):  # arrow keys and earlier questions

@@ -1,7 +1,6 @@
 """``selfcorrect-rag demo``: a few questions through every graph, offline."""
 
 import tempfile
-import time
 from pathlib import Path
 
 import click
@@ -32,12 +31,9 @@ def command() -> None:
     from selfcorrect_rag.search import index_paths, open_index
     from selfcorrect_rag.serving import Parts, ServingConfig
 
-    started = time.perf_counter()
-
     def ask(parts: Parts, graph: str, question: str) -> None:
-        result = parts.graph(graph).invoke({"question": question})
         tell(f"{graph}: {question}", fg="cyan")
-        show_answer(result)
+        show_answer(parts.graph(graph).invoke({"question": question}))
         tell()
 
     with Parts(ServingConfig()) as parts, demo_index() as index:
@@ -46,20 +42,19 @@ def command() -> None:
         for graph, question in QUESTIONS:
             ask(parts, graph, question)
     with tempfile.TemporaryDirectory() as made:
-        notes = Path(made) / "notes"
+        notes, folder = Path(made) / "notes", Path(made) / "index"
         notes.mkdir()
         for name, text in NOTES.items():
             (notes / name).write_text(text, encoding="utf-8")
             tell(f"{name}: {' '.join(text.split())}", dim=True)
         tell()
-        folder = Path(made) / "index"
         with open_index(folder, create=True) as opened:
             index_paths([notes], opened)
         with Parts(ServingConfig(index=folder)) as parts:
             for question in OWN_QUESTIONS:
                 ask(parts, "self_rag", question)
     tell(
-        f"{time.perf_counter() - started:.1f} s in all, offline; the index is in {DEMO_INDEX}. Ask "
-        'your own files: selfcorrect-rag index FOLDER, then selfcorrect-rag ask "..."',
+        f"All of it ran offline; the index is in {DEMO_INDEX}. Ask your own files: "
+        'selfcorrect-rag index FOLDER, then selfcorrect-rag ask "..."',
         dim=True,
     )

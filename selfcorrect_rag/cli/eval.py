@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import config_from, config_options, divide_sets
+from selfcorrect_rag.cli.options import config_from, config_options, json_option, parse_sets
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 
+OPTIONS = ("methods", "sweeps", "metrics", "limit")
 METHODS = ("rag", "self_rag", "crag", "self_crag", "instruct_rag")
 
 
@@ -29,19 +30,17 @@ METHODS = ("rag", "self_rag", "crag", "self_crag", "instruct_rag")
     help="A method with each value of a setting; may be repeated.",
 )
 @click.option("--metric", "metrics", multiple=True, help="A metric; may be repeated.")
-@click.option("--limit", type=int, metavar="N", help="Maximum number of questions.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of questions.")
 @config_options
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@json_option
 def command(
-    data: str,
     out: Path,
     methods: tuple[str, ...],
     sweeps: tuple[str, ...],
-    metrics: tuple[str, ...],
-    limit: int | None,
     as_json: bool,
     sets: tuple[str, ...],
-    **options: Any,
+    config: Path | None,
+    **given: Any,
 ) -> int:
     """Compare methods on the questions of DATA, and write a page and a summary.
 
@@ -52,36 +51,30 @@ def command(
     selfcorrect-rag eval questions.jsonl --out run --method rag --method crag
     selfcorrect-rag eval questions.jsonl --out run --sweep self_rag:threshold=0,0.2,0.5
     """
-    from selfcorrect_rag.evaluation.evaluate import EvalOptions, evaluate, plan_evaluation
     from selfcorrect_rag.evaluation.report import format_mean
-    from selfcorrect_rag.evaluation.runner import count_left
+    from selfcorrect_rag.evaluation.runner import EvalOptions, evaluate
     from selfcorrect_rag.serving import Parts
 
-    own, rest = divide_sets(sets, EvalOptions)
-    config = config_from(sets=rest, **options)
+    names = EvalOptions.model_fields.keys() - {"data", "out", *OPTIONS}
+    own = [item for item in sets if item.partition("=")[0].strip().replace("-", "_") in names]
     chosen = EvalOptions(
-        data=data,
         out=out,
         methods=methods or (() if sweeps else METHODS),
         sweeps=sweeps,
-        metrics=metrics,
-        limit=limit,
-        **own,
+        **{name: given.pop(name) for name in ("data", "metrics", "limit")},
+        **parse_sets(own, EvalOptions),
     )
-    plan = plan_evaluation(chosen)
-    for row in plan.task.skipped:
-        tell(f"skipped {row.place}: {row.reason}", err=True)
-    left = total = count_left(plan.task.questions, plan.specs, out)
+    served = config_from([item for item in sets if item not in own], config, **given)
     show = progress_line()
-
-    def on_done(outcome: object) -> None:
-        nonlocal left
-        left -= 1
-        show(f"{total - left} of {total} questions asked")
-
-    with Parts(config) as parts:
-        settings = config.model_dump(mode="json", exclude_defaults=True)
-        made = evaluate(chosen, plan, parts, settings=settings, on_done=on_done)
+    with Parts(served) as parts:
+        made = evaluate(
+            chosen,
+            parts,
+            settings=served.model_dump(mode="json", exclude_defaults=True),
+            on_done=lambda outcome, left: show(f"{left} questions left"),
+        )
+    for row in made["skipped"]:
+        tell(f"skipped {row}", err=True)
     if as_json:
         tell_json(made)
     else:

@@ -2,9 +2,11 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import click
 
+from selfcorrect_rag.cli.options import json_option
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 
 
@@ -28,17 +30,9 @@ from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 @click.option("--encoding", help="Of text files that are not UTF-8, such as gbk.")
 @click.option("--prune", is_flag=True, help="Drop the passages of files that no longer exist.")
 @click.option("--follow-links", is_flag=True, help="Read links that lead out of PATHS too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 def command(
-    paths: tuple[Path, ...],
-    index: Path,
-    embeddings: str | None,
-    chunk_words: int,
-    chunk_overlap: int,
-    encoding: str | None,
-    prune: bool,
-    follow_links: bool,
-    as_json: bool,
+    paths: tuple[Path, ...], index: Path, embeddings: str | None, as_json: bool, **options: Any
 ) -> int:
     """Put files and folders into an index; run it again after a change or a stop.
 
@@ -51,21 +45,16 @@ def command(
     from selfcorrect_rag.serving.parts import find_embeddings
 
     require("chromadb", "demo")
-    if not 0 <= chunk_overlap < chunk_words:
-        raise BadOption(f"--chunk-overlap must be 0 to {chunk_words - 1}, got {chunk_overlap}")
-    found = find_embeddings(embeddings)
+    if not 0 <= options["chunk_overlap"] < options["chunk_words"]:
+        raise BadOption("--chunk-overlap must be at least 0, and less than --chunk-words")
     show = progress_line()
     try:
-        with open_index(index, found, create=True) as opened:
+        with open_index(index, find_embeddings(embeddings), create=True) as opened:
             report = index_paths(
                 paths,
                 opened,
-                chunk_words=chunk_words,
-                chunk_overlap=chunk_overlap,
-                encoding=encoding,
-                prune=prune,
-                follow_links=follow_links,
                 on_progress=lambda p: show(f"{p.done:.0%}  {p.passages:,} passages  {p.source}"),
+                **options,
             )
     except KeyboardInterrupt:
         tell("stopped; run it again to resume", err=True)
@@ -78,11 +67,8 @@ def command(
             f"passages added, {report.removed:,} removed; {report.passages:,} in {index}."
         )
         for problem in report.problems:
-            tell(
-                f"{'read in part' if problem.partly else 'not read'}: {problem.path}: "
-                f"{problem.reason}",
-                err=True,
-            )
-        if report.vanished and not prune:
+            kind = "read in part" if problem.partly else "not read"
+            tell(f"{kind}: {problem.path}: {problem.reason}", err=True)
+        if report.vanished and not options["prune"]:
             tell(f"{len(report.vanished):,} indexed files no longer exist (--prune drops them)")
     return int(any(not problem.partly for problem in report.problems))

@@ -69,12 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()  # the reader went away; there is nobody to tell
         return 141
     except Exception as error:
-        from selfcorrect_rag.cli.terminal import printable
+        from selfcorrect_rag.cli.terminal import tell
         from selfcorrect_rag.errors import SelfCorrectError
 
         if not isinstance(error, SelfCorrectError):
             raise
-        click.echo(f"selfcorrect-rag: {printable(str(error))}", err=True)
+        tell(f"selfcorrect-rag: {error}", err=True)
         return 2
 
 

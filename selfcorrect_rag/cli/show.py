@@ -17,7 +17,11 @@ def show_answer(result: Result) -> None:
     answer = result["cited_answer"] or result["answer"]
     tell(answer, bold=True)
     for citation in result["citations"]:
-        tell(f"[{citation['number']}] {place(citation)}")
+        title, source = title_line(citation["title"]), shown_source(citation["source"])
+        page = f"page {citation['page']}" if citation.get("page") else ""
+        heading = str(citation.get("heading") or "").removeprefix(title).removeprefix(" > ")
+        place = filter(None, [title, page, heading, source if source != title else ""])
+        tell(f"[{citation['number']}] {', '.join(place) or 'untitled'}")
         quote = citation.get("quote")
         if quote and quote not in answer:
             tell(f"    “{quote}”", dim=True)
@@ -25,62 +29,51 @@ def show_answer(result: Result) -> None:
         tell(f"note: {note}", fg="yellow")
 
 
-def place(citation: Mapping[str, Any]) -> str:
-    """Describe where a cited text stands: title, page, heading and source."""
-    title, source = title_line(citation["title"]), shown_source(citation["source"])
-    page = f"page {citation['page']}" if citation.get("page") else ""
-    heading = str(citation.get("heading") or "").removeprefix(title).removeprefix(" > ")
-    parts = [title, page, heading, source if source != title else ""]
-    return ", ".join(filter(None, parts)) or "untitled"
-
-
-def show_explanation(result: Result, source: str, answers: str, seconds: float) -> None:
+def show_explanation(result: Result, source: str, answers: str) -> None:
     """Print what led to the answer: decision, passages with grades, strips, candidates, costs.
 
     Args:
-        result: of any graph.
+        result: of any graph, with ``seconds``.
         source: the name of the index.
         answers: the name of the model.
-        seconds: what the run took.
     """
     width = shutil.get_terminal_size().columns
-    rows: list[str] = []
-    retrieval = result.get("retrieval") or {}
-    if retrieval:
-        rows.append(f"retrieval: {_decision(retrieval)}")
-    if result.get("action"):
-        best = max((g["score"] for g in result["grades"] if g["score"] is not None), default=None)
-        rows.append(f"action: {result['action']}, best score {_number(best, 3)}")
-    rows += _documents(f"passages from {source}", "P", result["passages"], result.get("grades"))
-    rows += _strips("P", result.get("strips") or [])
-    if result.get("web_query"):
-        searched = "nothing from" if result.get("web_failure") else "searched"
-        rows.append(f"{searched} {result['web_source']} for: {result['web_query']}")
-        rows += _documents("web results", "W", result["web_results"])
-        rows += _strips("W", result.get("web_strips") or [])
-    rows += _documents("knowledge", "K", result.get("knowledge") or [])
-    if result.get("rationale"):
-        rows += ["rationale:", *(f"  {line}" for line in result["rationale"].splitlines())]
-    rows += _candidates(result.get("candidates") or [])
-    rows += [f"option {name}: {score:.2f}" for name, score in (result.get("options") or {}).items()]
-    for row in rows:
-        tell(one_row(row, width) if not row.startswith(" ") else row[: width - 1].rstrip())
+    for row in _rows(result, source):
+        tell(row[: width - 1].rstrip() if row.startswith(" ") else one_row(row, width))
     usage = result["usage"]
-    steps = " > ".join(step["step"] for step in result["route"])
-    tell(f"steps: {steps}", dim=True)
+    tell(f"steps: {' > '.join(step['step'] for step in result['route'])}", dim=True)
     read, written = usage["prompt_tokens"], usage["generated_tokens"]
     known = None not in (read, written)
     tokens = f"{read} tokens read, {written} written" if known else "tokens not reported"
-    tell(f"{answers}: {usage['model_calls']} model calls, {tokens}, {seconds:.1f} s", dim=True)
+    calls = f"{usage['model_calls']} model calls, {tokens}, {result['seconds']:.1f} s"
+    tell(f"{answers}: {calls}", dim=True)
 
 
-def _decision(retrieval: Mapping[str, Any]) -> str:
-    probability = retrieval.get("probability")
-    verb = "yes" if retrieval.get("retrieve") else "no"
-    if probability is None:
-        return f"{verb} ({retrieval.get('mode', 'always')})"
-    threshold = retrieval.get("threshold")
-    return f"{verb}, P(Retrieval) {probability:.2f}, threshold {_number(threshold)}"
+def _rows(result: Result, source: str) -> Iterator[str]:
+    if retrieval := result.get("retrieval"):
+        verb = "yes" if retrieval.get("retrieve") else "no"
+        probability = retrieval.get("probability")
+        threshold = _number(retrieval.get("threshold"))
+        why = f", P(Retrieval) {_number(probability)}, threshold {threshold}"
+        mode = f" ({retrieval.get('mode', 'always')})"
+        yield f"retrieval: {verb}{mode if probability is None else why}"
+    if result.get("action"):
+        best = max((g["score"] for g in result["grades"] if g["score"] is not None), default=None)
+        yield f"action: {result['action']}, best score {_number(best, 3)}"
+    yield from _documents(f"passages from {source}", "P", result["passages"], result.get("grades"))
+    yield from _strips("P", result.get("strips") or [])
+    if result.get("web_query"):
+        searched = "nothing from" if result.get("web_failure") else "searched"
+        yield f"{searched} {result['web_source']} for: {result['web_query']}"
+        yield from _documents("web results", "W", result["web_results"])
+        yield from _strips("W", result.get("web_strips") or [])
+    yield from _documents("knowledge", "K", result.get("knowledge") or [])
+    if result.get("rationale"):
+        yield "rationale:"
+        yield from (f"  {line}" for line in result["rationale"].splitlines())
+    yield from _candidates(result.get("candidates") or [])
+    for name, score in (result.get("options") or {}).items():
+        yield f"option {name}: {score:.2f}"
 
 
 def _documents(
@@ -91,21 +84,18 @@ def _documents(
     for i, document in enumerate(documents):
         score = f"{_number(grades[i]['score'], 3):>6} " if grades and i < len(grades) else ""
         name = title_of(document) or source_of(document)
-        text = " ".join(document.page_content.split())
-        yield f"  {letter}{i + 1:<3}{score} {name}: {text}"
+        yield f"  {letter}{i + 1:<3}{score} {name}: {' '.join(document.page_content.split())}"
 
 
 def _strips(letter: str, strips: Sequence[Any]) -> Iterator[str]:
     kept = [strip for strip in strips if strip["kept"]]
-    dropped = sorted(
-        (strip for strip in strips if not strip["kept"]), key=lambda strip: -(strip["score"] or 0.0)
-    )
+    dropped = [strip for strip in strips if not strip["kept"]]
+    dropped.sort(key=lambda strip: -(strip["score"] or 0.0))
     if strips:
         yield f"strips: {len(kept)} of {len(strips)} kept"
     for strip in (*kept, *dropped[:DROPPED_SHOWN]):
-        mark = "+" if strip["kept"] else "-"
-        text = " ".join(strip["text"].split())
-        yield f"  {mark} {letter}{strip['document'] + 1:<3}{_number(strip['score'], 3):>6}  {text}"
+        place = f"{'+' if strip['kept'] else '-'} {letter}{strip['document'] + 1:<3}"
+        yield f"  {place}{_number(strip['score'], 3):>6}  {' '.join(strip['text'].split())}"
 
 
 def _candidates(candidates: Sequence[Any]) -> Iterator[str]:
@@ -117,17 +107,16 @@ def _candidates(candidates: Sequence[Any]) -> Iterator[str]:
     yield "  " + "".join(f"{name:>7}" for name in ("", "text", *groups, "p(y)", "score"))
     for candidate in candidates:
         passage = candidate["passage"]
-        numbers = [
+        cells = [
+            f"{'*' if candidate['chosen'] else ''} {candidate['depth'] + 1}",
             "-" if passage is None else str(passage + 1),
             *(_number(candidate["critique"].get(group)) for group in groups),
             _number(candidate["sequence_probability"]),
             _number(candidate["path_score"]),
         ]
-        mark = "*" if candidate["chosen"] else ""
         dropped = f" ({candidate['dropped']})" if candidate["dropped"] else ""
         text = " ".join(candidate["text"].split())
-        cells = "".join(f"{cell:>7}" for cell in (f"{mark} {candidate['depth'] + 1}", *numbers))
-        yield f"  {cells}  {text}{dropped}"
+        yield f"  {''.join(f'{cell:>7}' for cell in cells)}  {text}{dropped}"
 
 
 def _number(value: float | None, digits: int = 2) -> str:

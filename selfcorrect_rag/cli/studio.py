@@ -78,10 +78,9 @@ def absolute_paths(config: Any) -> dict[str, Any]:
     from selfcorrect_rag.serving.config import DEFAULT_INDEX
 
     index = config.index or (None if config.reads_demo or config.retriever else DEFAULT_INDEX)
-    paths = {"index": index, "demonstrations": config.demonstrations}
-    found: dict[str, Any] = {name: path.absolute() for name, path in paths.items() if path}
-    for name in ("model", "evaluator", "web"):
+    found: dict[str, Any] = {"index": index and index.absolute()}
+    for name in ("demonstrations", "model", "evaluator", "web"):
         given = getattr(config, name)
         if given and Path(given).exists():
-            found[name] = str(Path(given).absolute())
+            found[name] = type(given)(Path(given).absolute())
     return found

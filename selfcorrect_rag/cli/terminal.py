@@ -2,18 +2,14 @@
 
 import json
 import sys
-import tempfile
 import time
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import click
 
-JOINERS = "\u200c\u200d"
-"""Invisible characters that some scripts need between letters."""
 SECONDS_BETWEEN_LINES = 10
 """Between lines of progress, if no terminal shows a moving one."""
 
@@ -23,8 +19,7 @@ def printable(text: str) -> str:
     return "".join(
         letter
         if letter.isprintable()
-        or letter in JOINERS
-        or letter == "\n"
+        or letter in "\n\u200c\u200d"  # joiners, which some scripts need between letters
         or unicodedata.category(letter) == "Zs"
         else ascii(letter)[1:-1]
         for letter in text
@@ -39,6 +34,7 @@ def one_row(text: str, width: int) -> str:
 
 def tell(text: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a text; ``style`` as in ``click.style``, for terminals only."""
+    clear_line()
     click.secho(printable(text), err=err, **style)
 
 
@@ -46,6 +42,7 @@ def tell_json(value: Any) -> None:
     """Print ``value`` as JSON; documents are objects of id, text and metadata."""
     from selfcorrect_rag.render.view import json_value
 
+    clear_line()
     click.echo(json.dumps(value, default=json_value, indent=2))
 
 
@@ -59,44 +56,16 @@ def write_page(path: Path, text: str, mark: str) -> None:
         click.BadParameter: the file exists and lacks the mark, so that it is somebody else's; or it
             cannot be written.
     """
+    from selfcorrect_rag.journal import replace_file
+
     try:
         if path.exists() and mark not in path.read_text(encoding="utf-8", errors="replace"):
             raise click.BadParameter(f"{path} exists and was not written by this command")
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as beside:
-            beside.write(text)
-        Path(beside.name).replace(path)
+        with replace_file(path) as draft:
+            draft.touch(mode=0o600)
+            draft.write_text(text, encoding="utf-8")
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}") from error
-
-
-class StatusLine:
-    """A moving line on a terminal that says what goes on; silent in pipes and files."""
-
-    def __init__(self, shown: bool = True) -> None:
-        self.shown = shown and sys.stdout.isatty() and sys.stderr.isatty()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.clear()
-
-    def say(self, text: str) -> None:
-        """Show ``text`` in place of the last one."""
-        if self.shown:
-            click.echo(f"\r\x1b[2K{one_row(text, 78)}", nl=False, err=True)
-
-    def clear(self) -> None:
-        """Remove the line, for other output."""
-        if self.shown:
-            click.echo("\r\x1b[2K", nl=False, err=True)
 
 
 def progress_line() -> Callable[[str], None]:
@@ -107,9 +76,16 @@ def progress_line() -> Callable[[str], None]:
     def show(text: str) -> None:
         nonlocal last
         if sys.stderr.isatty():
-            click.echo(f"\r\x1b[2K{one_row(text, 78)}", nl=False, err=True)
+            clear_line()
+            click.echo(one_row(text, 78), nl=False, err=True)
         elif time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
             tell(text, err=True)
 
     return show
+
+
+def clear_line() -> None:
+    """Remove a moving line, for other output."""
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[2K", nl=False, err=True)

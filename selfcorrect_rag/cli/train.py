@@ -5,17 +5,12 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import parse_sets
+from selfcorrect_rag.cli.options import json_option, parse_sets
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 
 NAMES = (
-    "critic-data",
-    "critic",
-    "generator-data",
-    "generator",
-    "evaluator",
-    "rationales",
-    "instruct",
+    *("critic-data", "critic", "generator-data", "generator"),
+    *("evaluator", "rationales", "instruct"),
 )
 
 
@@ -29,7 +24,7 @@ NAMES = (
     help="An option of the training; without any, all are listed. May be repeated.",
 )
 @click.option("--config", type=Path, metavar="FILE.toml", help="A file of options.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """Make the training data NAME, or fine-tune the model NAME; a stopped one resumes.
 
@@ -61,6 +56,6 @@ def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool
     )
     if as_json:
         tell_json(report)
-    else:
-        for key, value in report.items():
-            tell(f"{key}: {value}")
+        return
+    for key, value in report.items():
+        tell(f"{key}: {value}")

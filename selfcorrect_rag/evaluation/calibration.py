@@ -2,10 +2,11 @@
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.documents import Document
 
@@ -14,30 +15,10 @@ from selfcorrect_rag.evaluation.tasks import read_rows
 from selfcorrect_rag.journal import replace_file
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.models.retrieval_evaluator import grade, titled
-from selfcorrect_rag.thresholds import Calibration, Judged, Thresholds, calibrate, measure
+from selfcorrect_rag.thresholds import Judged, Thresholds, calibrate, measure
 
-
-class LabelledQuestion(NamedTuple):
-    """A question with passages known to be relevant, and not."""
-
-    question: str
-    positives: list[str]
-    negatives: list[str]
-
-
-class EvaluatorCalibration(NamedTuple):
-    """The thresholds chosen, and what they do."""
-
-    chosen: Calibration
-    """On the rows that they were chosen on, which is optimistic."""
-    held_out: list[Calibration]
-    """Thresholds of each half of the questions, on the other half; empty if there are too few."""
-
-    def as_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        every = (self.chosen, *self.held_out)
-        first, *rest = ({**c._asdict(), "thresholds": asdict(c.thresholds)} for c in every)
-        return {**first, "held_out": rest}
+LabelledQuestion = tuple[str, list[str], list[str]]
+"""A question, and passages known to be relevant, and not."""
 
 
 def read_labelled(path: Path) -> list[LabelledQuestion]:
@@ -48,17 +29,18 @@ def read_labelled(path: Path) -> list[LabelledQuestion]:
         BadTask: the file cannot be read.
         BadTrainingData: a row is not of this form, or no passage is relevant, or none irrelevant.
     """
-    rows = []
+    rows: list[LabelledQuestion] = []
     for place, row in read_rows(path):
-        given: Any = row if isinstance(row, Mapping) else {}
+        given: Any = row
         try:
-            passages = [[_text(p) for p in given.get(k) or []] for k in ("positives", "negatives")]
-            rows.append(LabelledQuestion(str(given["question"]), *passages))
+            positives = [_text(passage) for passage in given["positives"] or []]
+            negatives = [_text(passage) for passage in given["negatives"] or []]
+            rows.append((str(given["question"]), positives, negatives))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadTrainingData(
                 f'{place} must be {{"question": ..., "positives": [...], "negatives": [...]}}'
             ) from error
-    if not any(row.positives for row in rows) or not any(row.negatives for row in rows):
+    if not (any(row[1] for row in rows) and any(row[2] for row in rows)):
         raise BadTrainingData(f"{path} needs relevant and irrelevant passages")
     return rows
 
@@ -73,7 +55,7 @@ def calibrate_evaluator(
     rows: Iterable[LabelledQuestion],
     *,
     ambiguous_worth: float = 0.75,
-) -> EvaluatorCalibration:
+) -> dict[str, Any]:
     """Choose an evaluator's thresholds. Each question counts as two retrievals: all its passages,
     and its irrelevant ones alone.
 
@@ -82,32 +64,29 @@ def calibrate_evaluator(
         rows: questions on which it was not trained.
         ambiguous_worth: what an ambiguous action counts, from 0 (wrong) to 1 (right).
 
+    Returns:
+        The :class:`Calibration` as JSON values, on the rows that chose it, which is optimistic.
+        Under ``held_out`` thresholds of each half of the questions, on the other half; empty if
+        there are too few.
+
     Raises:
         ValueError: ``ambiguous_worth`` is outside of 0 to 1, or a kind of rows is missing.
     """
+    judged = []
     # In an order that depends on the questions alone, not on how a file is sorted.
-    ordered = sorted(rows, key=lambda row: zlib.crc32(row.question.encode()))
-    judged = [list(_retrievals(evaluator, row)) for row in ordered]
-    chosen = calibrate(_flat(judged), ambiguous_worth=ambiguous_worth)
-    halves = [_flat(judged[::2]), _flat(judged[1::2])]
-    held_out = []
+    for question, positives, negatives in sorted(rows, key=lambda r: zlib.crc32(r[0].encode())):
+        scores = list(grade(evaluator, question, [*positives, *negatives]))
+        pair = [Judged(scores, relevant=True)] if positives else []
+        pair += [Judged(scores[len(positives) :], relevant=False)] if negatives else []
+        judged.append(pair)
+    every, *halves = (list(chain(*part)) for part in (judged, judged[::2], judged[1::2]))
+    found = [calibrate(every, ambiguous_worth=ambiguous_worth)]
     if all(len({row.relevant for row in half}) == 2 for half in halves):
         for half, other in (halves, halves[::-1]):
             thresholds = calibrate(half, ambiguous_worth=ambiguous_worth).thresholds
-            held_out.append(measure(other, thresholds, ambiguous_worth=ambiguous_worth))
-    return EvaluatorCalibration(chosen, held_out)
-
-
-def _retrievals(evaluator: RetrievalEvaluator, row: LabelledQuestion) -> Iterator[Judged]:
-    scores = list(grade(evaluator, row.question, [*row.positives, *row.negatives]))
-    if row.positives:
-        yield Judged(scores, relevant=True)
-    if row.negatives:
-        yield Judged(scores[len(row.positives) :], relevant=False)
-
-
-def _flat(judged: Sequence[Sequence[Judged]]) -> list[Judged]:
-    return [retrieval for each in judged for retrieval in each]
+            found.append(measure(other, thresholds, ambiguous_worth=ambiguous_worth))
+    first, *rest = ({**each._asdict(), "thresholds": asdict(each.thresholds)} for each in found)
+    return {**first, "held_out": rest}
 
 
 def write_thresholds(checkpoint: Path, thresholds: Thresholds) -> Path:

@@ -4,10 +4,9 @@ import re
 import string
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
 
 _ARTICLES = frozenset({"a", "an", "the"})
-_DROPPED = frozenset(".'’`´")
-"""Punctuation within a word: "U.S." is "US". Any other ends one: "1990-1995" is two."""
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -33,26 +32,17 @@ def answer_words(text: str) -> list[str]:
 
 def split_words(text: str) -> list[str]:
     """Words in lower case; each letter of a script without case (Chinese, ...) is one."""
-    return unicodedata.normalize("NFKC", text).casefold().translate(_SPACED).split()
+    return "".join(map(_spaced, unicodedata.normalize("NFKC", text).casefold())).split()
 
 
-class _Spaced(dict[int, str]):
-    """For ``str.translate``: how each character is spaced."""
-
-    def __missing__(self, code: int) -> str:
-        letter = chr(code)
-        spaced = letter
-        if letter in _DROPPED:
-            spaced = ""
-        elif not letter.isalnum():
-            spaced = letter if unicodedata.combining(letter) else " "
-        elif letter.isalpha() and not letter.islower():
-            spaced = f" {letter} "
-        self[code] = spaced
-        return spaced
-
-
-_SPACED = _Spaced()
+@cache
+def _spaced(letter: str) -> str:
+    """Drop punctuation within a word ("U.S." is "US"); any other ends one ("1990-1995")."""
+    if letter in ".'’`´":
+        return ""
+    if not letter.isalnum():
+        return letter if unicodedata.combining(letter) else " "
+    return f" {letter} " if letter.isalpha() and not letter.islower() else letter
 
 
 def normalise(text: str) -> str:

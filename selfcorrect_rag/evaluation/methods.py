@@ -1,59 +1,49 @@
 """Methods to compare: each answers a Question with an Outcome, over one retriever and one model."""
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from itertools import pairwise
+from typing import Any, NamedTuple
 
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import HumanMessage
-from langchain_core.outputs import LLMResult
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable
+from langgraph.graph import END, START, StateGraph
 
-from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error, find_named
+from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error
 from selfcorrect_rag.evaluation.outcomes import Outcome, outcome_of
-from selfcorrect_rag.evaluation.plain_rag import KNOBS, create_plain_rag
 from selfcorrect_rag.evaluation.tasks import Question, asked
+from selfcorrect_rag.models.from_name import Model, as_language_model
+from selfcorrect_rag.nodes.generate import generate, read_answer
+from selfcorrect_rag.nodes.node import Node, Run, Update, add_node
+from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.retrieve import retrieve_documents
 from selfcorrect_rag.prompts import instruct_rag, self_rag
+from selfcorrect_rag.search.retriever import Retriever
+from selfcorrect_rag.serving.config import parse_value
 from selfcorrect_rag.settings import (
+    GRAPHS,
     CRAGSettings,
     InstructRAGSettings,
-    SelfCRAGSettings,
     SelfRAGSettings,
     Settings,
 )
+from selfcorrect_rag.state import CRAGState, Input, Output
 
 
 class BadMethod(SelfCorrectError, ValueError):
     """A specification does not name a method, or sets knobs that it does not have."""
 
 
-class Kind(NamedTuple):
-    """A method, as its name gives it."""
-
-    settings: type[Settings]
-    graph: str = ""
-    """A graph of the parts; empty: plain RAG."""
-    fixed: Mapping[str, Any] = {}
-    """The settings that make it what it is."""
-    knobs: frozenset[str] | None = None
-    """The settings that it takes; None: all."""
-
-
-KINDS: dict[str, Kind] = {
-    "no_retrieval": Kind(CRAGSettings, knobs=KNOBS - {"passages"}),
-    "rag_first": Kind(CRAGSettings, "", {"passages": 1}, KNOBS),
-    "rag": Kind(CRAGSettings, knobs=KNOBS),
-    "ralm": Kind(InstructRAGSettings, "instruct_rag", {"mode": "ralm"}),
-    "self_rag": Kind(SelfRAGSettings, "self_rag"),
-    "crag": Kind(CRAGSettings, "crag"),
-    "self_crag": Kind(SelfCRAGSettings, "self_crag"),
-    "instruct_rag": Kind(InstructRAGSettings, "instruct_rag"),
-}
-"""The methods: the model alone, plain RAG with the first passage and with all, in-context RALM
-(InstructRAG, section 3.1), and the four graphs."""
-NAMES = f"methods are {', '.join(KINDS)}, and MODULE:ATTRIBUTE of a compiled graph"
+KINDS = {"no_retrieval": "crag", "rag_first": "crag", "rag": "crag", "ralm": "instruct_rag"}
+KINDS |= {name: name for name in GRAPHS}
+"""The methods, and the graph whose settings they take: the model alone, plain RAG with the first
+passage and with all, in-context RALM (InstructRAG, section 3.1), and the four graphs."""
+NAMES = f"methods are {', '.join(KINDS)}"
+FIXED: Mapping[str, Mapping[str, Any]] = {"rag_first": {"passages": 1}, "ralm": {"mode": "ralm"}}
+"""The settings that make a method what it is."""
+PLAIN = ("no_retrieval", "rag_first", "rag")
+PLAIN_KNOBS = frozenset({*Settings.model_fields, "passages", "instruction"})
+"""The settings of CRAG that plain RAG has a use for."""
 WEIGHTS = ("weight_sequence", "weight_isrel", "weight_issup", "weight_isuse", "path_rule")
 """Knobs of Self-RAG whose sweep weighs recorded candidates again and asks no model."""
 ABLATIONS = (
@@ -63,47 +53,20 @@ ABLATIONS = (
 """CRAG's ablations (Tables 2 and 3); the last: without search."""
 
 
-USAGE = ("model_calls", "prompt_tokens", "generated_tokens")
-
-
-class Parts(Protocol):
-    """The parts of methods; ``selfcorrect_rag.serving.parts.Parts`` is one."""
-
-    @property
-    def llm(self) -> Any:
-        """The model that answers."""
-
-    @property
-    def chat_model(self) -> Any:
-        """A chat model that answers instead where no reflection is needed, or None."""
-
-    @property
-    def retriever(self) -> Any:
-        """The retriever of all methods."""
-
-    def settings(self, name: str, **given: Any) -> Settings:
-        """The settings of the graph called ``name``: the configuration's, then ``given``."""
-
-    def graph(self, name: str, settings: Settings | None = None) -> Any:
-        """The graph called ``self_rag``, ``crag``, ``self_crag`` or ``instruct_rag``."""
-
-
 class Spec(NamedTuple):
     """A variant of a method: ``self_rag``, ``mine=crag:upper=0.6,lower=-0.9``."""
 
     name: str
     """Unique within a run."""
     kind: str
-    """A key of ``KINDS``, or ``module:attribute`` of a compiled graph."""
-    settings: Settings | None
-    """None for a graph of the user's."""
+    """A key of ``KINDS``."""
+    settings: Settings
     reweighs: str = ""
     """The method whose recorded candidates it weighs again; it is not asked itself."""
 
     def as_json(self) -> dict[str, Any]:
         """The variant with all its settings, as JSON values."""
-        settings = None if self.settings is None else self.settings.model_dump(mode="json")
-        return {"kind": self.kind, "settings": settings}
+        return {"kind": self.kind, "settings": self.settings.model_dump(mode="json")}
 
 
 class Sweep(NamedTuple):
@@ -118,64 +81,39 @@ class Sweep(NamedTuple):
     """Their names, one a value."""
 
 
-def read_spec(text: str, passages: int | None = None) -> Spec:
-    """Read ``[NAME=]METHOD[:KNOB=VALUE,...]`` or ``[NAME=]MODULE:ATTRIBUTE``.
+def read_spec(text: str) -> Spec:
+    """Read ``[NAME=]METHOD[:KNOB=VALUE,...]``.
 
-    Values are JSON or plain text; ``none`` unsets a knob. ``passages`` is for methods that do not
-    say how many they read; None: their own default.
+    Values are as for ``--set``; ``none`` unsets a knob.
 
     Raises:
         BadMethod: there is no such method, or it does not take such a knob or value.
     """
     found = re.fullmatch(r"(?:([^:=,]+)=)?([^:=,]+)(?::(.+))?", text.strip(), re.DOTALL)
-    if found is None:
-        raise BadMethod(f"method must be NAME or NAME:KNOB=VALUE,..., got {text!r}; {NAMES}")
+    if found is None or found[2].strip() not in KINDS:
+        raise BadMethod(f"method must be METHOD or METHOD:KNOB=VALUE,..., got {text!r}; {NAMES}")
     name, kind, rest = found[1], found[2].strip(), found[3] or ""
-    if kind not in KINDS:
-        if not rest or "=" in rest:
-            raise BadMethod(f"unknown method {kind!r}; {NAMES}")
-        return Spec(name or f"{kind}:{rest}", f"{kind}:{rest}", None)
-    of, knobs = KINDS[kind], {}
-    known = set(of.settings.model_fields if of.knobs is None else of.knobs) - of.fixed.keys()
+    model, fixed = GRAPHS[KINDS[kind]], FIXED.get(kind, {})
+    known = (PLAIN_KNOBS if kind in PLAIN else model.model_fields.keys()) - fixed.keys()
+    knobs: dict[str, Any] = {}
     for part in re.split(r",(?=\s*\w+\s*=)", rest) if rest else []:
         knob, _, value = (piece.strip() for piece in part.partition("="))
-        if knob not in known or not value:
+        if knob not in known or not value or knob == "approve_search":
             raise BadMethod(f"{text}: give KNOB=VALUE with one of {', '.join(sorted(known))}")
-        knobs[knob] = None if value == "none" else _json_or_text(value)
-    if passages is not None and "passages" in known:
-        knobs.setdefault("passages", passages)
+        knobs[knob] = parse_value(knob, value, model)
     try:
-        settings = of.settings(**{**knobs, **of.fixed})
+        settings = model(**{**knobs, **fixed})
     except BadSettings as error:
         raise BadMethod(f"{text}: {error}") from error
-    if getattr(settings, "approve_search", False):
-        raise BadMethod(f"{text}: approve_search waits for a person; leave it out")
     return Spec((name or (f"{kind}:{rest}" if rest else kind)).strip(), kind, settings)
 
 
-def _json_or_text(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
+def read_specs(texts: Sequence[str]) -> list[Spec]:
+    """Read the variants of a run; see :func:`read_variants`."""
+    return read_variants(texts)[0]
 
 
-def read_specs(texts: Sequence[str], passages: int | None = None) -> list[Spec]:
-    """Read the variants of a run.
-
-    Raises:
-        BadMethod: there are none, two have one name, or see :func:`read_spec`.
-    """
-    specs = [read_spec(text, passages) for text in texts]
-    names = [spec.name for spec in specs]
-    if not specs:
-        raise BadMethod(f"give at least one method; {NAMES}")
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise BadMethod(f"two methods are called {twice[0]}: rename one with NAME={twice[0]}")
-    return specs
-
-
-def read_sweep(text: str, passages: int | None = None) -> tuple[Sweep, list[Spec]]:
+def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
     """Read ``METHOD[:KNOB=VALUE,...]:KNOB=V1,V2,...``, or ``METHOD:ablations`` of CRAGs.
 
     Returns:
@@ -188,59 +126,62 @@ def read_sweep(text: str, passages: int | None = None) -> tuple[Sweep, list[Spec
     knob, _, values = swept.partition("=")
     if not base_text or not (values or swept == "ablations"):
         raise BadMethod(f"sweep must be METHOD:KNOB=V1,V2,... or METHOD:ablations, got {text!r}")
-    base = read_spec(base_text, passages)
+    base = read_spec(base_text)
     if swept == "ablations" and base.kind not in ("crag", "self_crag"):
         raise BadMethod(f"{text}: ablations are of crag or self_crag")
     changes = [f"{knob}={value.strip()}" for value in values.split(",")] if values else [*ABLATIONS]
-    specs, names = [base], []
-    for change in changes:
-        joint = "," if ":" in base_text else ":"
-        spec = read_spec(f"{base_text}{joint}{change}", passages)
-        name = f"{base.name}{',' if ':' in base.name else ':'}{change}"
-        weighed = base.name if base.kind == "self_rag" and knob in WEIGHTS else ""
-        specs.append(spec._replace(name=name, reweighs=weighed))
-        names.append(name)
+    reweighs = base.name if base.kind == "self_rag" and knob in WEIGHTS else ""
+    variants = [
+        read_spec(f"{base_text}{',' if ':' in base_text else ':'}{change}")._replace(
+            name=f"{base.name}{',' if ':' in base.name else ':'}{change}", reweighs=reweighs
+        )
+        for change in changes
+    ]
     given = [change.partition("=")[2] for change in changes] if values else changes
-    return Sweep(base.name, knob, given, names), specs
+    return Sweep(base.name, knob, given, [spec.name for spec in variants]), [base, *variants]
+
+
+def read_variants(
+    methods: Sequence[str], sweeps: Sequence[str] = ()
+) -> tuple[list[Spec], list[Sweep]]:
+    """Read methods and sweeps; a variant that stands in several is asked once.
+
+    Raises:
+        BadMethod: there is none, one cannot be read, or two that differ have one name.
+    """
+    if not (methods or sweeps):
+        raise BadMethod(f"give at least one method; {NAMES}")
+    specs: dict[str, Spec] = {}
+    read = [(text, read_spec(text)) for text in methods]
+    found = [(text, *read_sweep(text)) for text in sweeps]
+    read += [(text, spec) for text, _, variants in found for spec in variants]
+    for text, spec in read:
+        if specs.setdefault(spec.name, spec) != spec:
+            raise BadMethod(f"{text}: {spec.name} is already another variant, rename with NAME=")
+    return list(specs.values()), [sweep for _, sweep, _ in found]
 
 
 class Method:
-    """A variant that can be asked."""
+    """A variant that can be asked; anything with ``spec`` and ``answer`` can stand in."""
 
     def __init__(self, spec: Spec, graph: Runnable[Any, Any]) -> None:
         self.spec, self._graph = spec, graph
-        self._takes = set(graph.get_input_jsonschema().get("properties", ()))
-        if spec.settings is None and not self._takes & {"question", "messages"}:
-            raise BadMethod(f"{spec.kind} must take question or messages as its input")
-
-    @property
-    def name(self) -> str:
-        """Its name within the run."""
-        return self.spec.name
 
     async def answer(self, question: Question) -> Outcome:
         """Ask it; if it raises, the outcome has the error and no answer."""
-        text, settings, counter = asked(question), self.spec.settings, _CallCounter()
-        given: dict[str, Any] = {"question": text}
-        if "question" not in self._takes:
-            given = {"messages": [HumanMessage(text)]}
-        reads = "documents" in self._takes and self.spec.kind != "no_retrieval"
-        if question.passages is not None and reads:
+        name, kind, settings, _ = self.spec
+        given: dict[str, Any] = {"question": asked(question)}
+        if question.passages is not None and kind != "no_retrieval":
             limit = getattr(settings, "passages", None)
             given["documents"] = list(question.passages[:limit])
         started = time.perf_counter()
         try:
-            if settings is None:
-                config = RunnableConfig(callbacks=[counter])
-                result = dict(await self._graph.ainvoke(given, config))
-                result.setdefault("usage", counter.usage)
-            else:
-                context = _context(question, settings)
-                result = await self._graph.ainvoke(given, context=context or None)
-            return outcome_of(question, self.name, result, time.perf_counter() - started)
+            context = _context(question, settings) or None
+            result = await self._graph.ainvoke(given, context=context)
+            return outcome_of(question, name, result, time.perf_counter() - started)
         except Exception as error:  # the other questions go on
             seconds = round(time.perf_counter() - started, 3)
-            return Outcome(question.id, self.name, "", seconds=seconds, error=describe_error(error))
+            return Outcome(question.id, name, "", seconds=seconds, error=describe_error(error))
 
 
 def _context(question: Question, settings: Settings) -> dict[str, Any]:
@@ -263,56 +204,53 @@ def labelled_options(question: Question) -> list[str]:
     return [key if key == text else f"{key}: {text}" for key, text in question.choices.items()]
 
 
-class _CallCounter(BaseCallbackHandler):
-    """Counts the model calls of a graph that does not count its own."""
-
-    def __init__(self) -> None:
-        self.usage: dict[str, Any] = dict.fromkeys(USAGE, 0)
-
-    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
-        message = getattr(response.generations[0][0], "message", None)
-        usage = getattr(message, "usage_metadata", None) or {}
-        more = (1, usage.get("input_tokens"), usage.get("output_tokens"))
-        for key, count in zip(USAGE, more, strict=True):
-            known = self.usage[key]
-            self.usage[key] = None if None in (known, count) else known + count
-
-
-def open_method(spec: Spec, parts: Parts) -> Method:
+def open_method(spec: Spec, parts: Any) -> Method:
     """Open a variant over the retriever and the models of ``parts``.
 
-    Raises:
-        BadMethod: ``module:attribute`` is not a graph that takes a question.
+    Args:
+        spec: the variant.
+        parts: has ``llm``, ``chat_model``, ``retriever``, ``settings(name, **given)`` and
+            ``graph(name, settings)``, as :class:`selfcorrect_rag.serving.parts.Parts` does.
     """
-    if spec.settings is None:
-        return Method(spec, find_graph(spec.kind))
-    if graph := KINDS[spec.kind].graph:
-        spec = resolve_spec(spec, parts)
-        return Method(spec, parts.graph(graph, spec.settings))
+    spec = resolve_spec(spec, parts)
+    if spec.kind not in PLAIN:
+        return Method(spec, parts.graph(KINDS[spec.kind], spec.settings))
     retriever = None if spec.kind == "no_retrieval" else parts.retriever
     settings = CRAGSettings.of(spec.settings)
-    model = parts.chat_model or parts.llm
-    return Method(spec, create_plain_rag(model, retriever, settings=settings, name=spec.kind))
+    return Method(spec, create_plain_rag(parts.chat_model or parts.llm, retriever, settings))
 
 
-def resolve_spec(spec: Spec, parts: Parts) -> Spec:
-    """The variant with the settings that ``parts`` gives the graph where it sets nothing itself."""
-    kind = KINDS.get(spec.kind)
-    if spec.settings is None or kind is None or not kind.graph:
-        return spec
-    return spec._replace(settings=parts.settings(kind.graph, **spec.settings.set_fields()))
+def resolve_spec(spec: Spec, parts: Any) -> Spec:
+    """The variant with the settings that ``parts`` gives its graph where it sets nothing itself."""
+    return spec._replace(settings=parts.settings(KINDS[spec.kind], **spec.settings.set_fields()))
 
 
-def find_graph(name: str) -> Runnable[Any, Any]:
-    """The graph at ``module:attribute``, or that which the function there returns.
+def create_plain_rag(llm: Model, retriever: Retriever | None, settings: CRAGSettings) -> Any:
+    """Build plain RAG, the baseline of every comparison: retrieve, read all, answer.
 
-    Raises:
-        BadMethod: it cannot be imported, or is not a graph.
+    CRAG's last step writes the answer from all passages in one prompt (Self-RAG section 4.2); a
+    ReflectionLLM reads them as one passage. Nothing is judged: every passage counts as relevant and
+    may be cited. Without a retriever the model answers by itself.
     """
-    try:
-        made = find_named(name, Runnable)
-    except Exception as error:  # any code runs when a module is imported
-        raise BadMethod(f"cannot open {name} ({describe_error(error)}); {NAMES}") from error
-    if not isinstance(made, Runnable):
-        raise BadMethod(f"{name} must be a compiled graph, got {type(made).__name__}")
-    return made
+    model = as_language_model(llm, "llm")
+    graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=Output)
+    steps = [
+        read_question(settings),
+        generate(model, settings, apart=False),
+        read_answer(model, settings),
+    ]
+    if retriever is not None:
+        steps[1:1] = [
+            retrieve_documents(retriever, settings),
+            Node("read_all", _read_all, settings),
+        ]
+    for step in steps:
+        add_node(graph, step)
+    for before, after in pairwise([START, *(str(step.name) for step in steps), END]):
+        graph.add_edge(before, after)
+    return graph.compile(name="rag")
+
+
+def _read_all(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
+    passages = state["passages"]
+    return {"knowledge": passages, "judged": ["relevant"] * len(passages)}

@@ -8,10 +8,9 @@ None if the question has nothing to compare with.
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from selfcorrect_rag.errors import BadArgument, require
+from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.evaluation.matching import (
     answer_words,
     any_within,
@@ -26,6 +25,7 @@ from selfcorrect_rag.prompts.sentences import sentences
 Score = float | None
 Compare = Callable[[str, tuple[str, ...]], float]
 """A text and the accepted answers, of which there is at least one."""
+Read = Callable[[Outcome], str]
 Entails = Callable[[str, str], bool]
 """An entailment model: whether a premise entails a hypothesis. ALCE's is a T5-XXL (TRUE)."""
 MOST_CITATIONS = 3
@@ -58,11 +58,10 @@ def score(
     """Score the rows of one method by a metric of :data:`METRICS`.
 
     Raises:
-        BadArgument: an unknown metric or form, or a citation metric without ``entails``.
-        MissingExtra: rouge-score is not installed.
+        BadArgument: an unknown metric, or a citation metric without ``entails``.
     """
-    if metric not in METRICS or form not in ("official", "strict"):
-        raise BadArgument(f"metric must be one of {', '.join(METRICS)}, official or strict")
+    if metric not in METRICS:
+        raise BadArgument(f"metric must be one of {', '.join(METRICS)}, got {metric}")
     chosen = METRICS[metric]
     if chosen.needs_entailment and entails is None:
         raise BadArgument(f"{metric} needs entails=, a function of a premise and a hypothesis")
@@ -183,44 +182,23 @@ def without_marks(text: str) -> str:
     return re.sub(r" ?\[\d+", "", text).replace(" |", "").replace("]", "")
 
 
-def _str_em(read: Callable[[Outcome], str], contains: Callable[..., bool], all_: bool) -> Any:
-    """Share of ASQA's ``qa_pairs`` with a short answer in the text, or whether all have one."""
-
-    def scored(question: Question, outcome: Outcome) -> Score:
-        pairs = question.extra.get("qa_pairs") or ()
-        # ALCE calls them short_answers, InstructRAG's files answers
-        short = [pair.get("short_answers") or pair.get("answers") or () for pair in pairs]
-        found = [contains(read(outcome), answers) for answers in short]
-        return (float(all(found)) if all_ else sum(found) / len(found)) if found else None
-
-    return scored
-
-
 def _official_text(outcome: Outcome) -> str:
     return without_marks(first_line(outcome))
 
 
-def _rouge(read: Callable[[Outcome], str], most: int | None) -> Callable[..., Score]:
-    """F of ROUGE-Lsum (Lin, 2004), stemmed, the best of ``most`` long answers. ALCE's script
-    prints the median of a bootstrap instead of the mean."""
+def _str_em(of_all: Callable[[list[bool]], float]) -> Metric:
+    """Which of ASQA's ``qa_pairs`` have a short answer in the text."""
 
-    def lines(text: str) -> str:  # split first: in lower case no sentence begins with a capital
-        return "\n".join(sentences(text)).lower()
+    def form(read: Read, contains: Callable[[str, Sequence[str]], bool]) -> Callable[..., Score]:
+        def scored(question: Question, outcome: Outcome) -> Score:
+            pairs = question.extra.get("qa_pairs") or ()
+            # ALCE calls them short_answers, InstructRAG's files answers
+            short = [pair.get("short_answers") or pair.get("answers") or () for pair in pairs]
+            return of_all([contains(read(outcome), gold) for gold in short]) if short else None
 
-    def scored(question: Question, outcome: Outcome) -> Score:
-        notes = question.extra.get("annotations") or ()
-        long = [note["long_answer"] for note in notes if note.get("long_answer")]
-        long, said = (long or [question.extra.get("answer")])[:most], lines(read(outcome))
-        found = [_rouge_scorer().score(lines(text), said)["rougeLsum"] for text in long if text]
-        return max((float(each.fmeasure) for each in found), default=None)
+        return scored
 
-    return scored
-
-
-@cache
-def _rouge_scorer() -> Any:
-    scoring = require("rouge_score.rouge_scorer", "eval")
-    return scoring.RougeScorer(["rougeLsum"], use_stemmer=True)
+    return Metric(form(_official_text, _within), form(stated, contains_answer))
 
 
 # Citations (ALCE, Gao et al., 2023, section 4.3). A sentence is recalled if the texts that it cites
@@ -231,10 +209,10 @@ def _rouge_scorer() -> Any:
 class CitationCounts(NamedTuple):
     """Counts over the sentences of one answer."""
 
-    sentences: int = 0
-    recalled: int = 0
-    citations: int = 0
-    precise: int = 0
+    sentences: int
+    recalled: int
+    citations: int
+    precise: int
 
 
 def count_citations(outcome: Outcome, entails: Entails, official: bool) -> CitationCounts:
@@ -243,13 +221,14 @@ def count_citations(outcome: Outcome, entails: Entails, official: bool) -> Citat
     Traps of the official form: only the first line is read; a citation without a document rejects
     its sentence, and ``[0]`` is the last document; only three citations a sentence count.
     """
-
-    def text_of(document: Mapping[str, Any]) -> str:
-        return f"Title: {document.get('title') or ''}\n{document.get('text') or ''}"
-
-    texts = {n: text_of(passage) for n, passage in enumerate(outcome.passages, start=1)}
-    if outcome.citations:  # numbered by first appearance, unlike passages
-        texts = {citation["number"]: text_of(citation) for citation in outcome.citations}
+    # Citations are numbered by first appearance, unlike passages.
+    texts = {
+        number: f"Title: {document.get('title') or ''}\n{document.get('text') or ''}"
+        for number, document in (
+            [(each["number"], each) for each in outcome.citations]
+            or enumerate(outcome.passages, start=1)
+        )
+    }
     said = (outcome.cited_answer or outcome.answer) if stated(outcome) else ""
     # Marks behind a full stop belong to the sentence before them.
     moved = re.sub(r"([.!?])((?:[ \t]*\[\d+\])+)", r"\2\1", said)
@@ -257,16 +236,16 @@ def count_citations(outcome: Outcome, entails: Entails, official: bool) -> Citat
     for line in [first_line(outcome)] if official else moved.splitlines():
         for sentence in sentences(line):
             numbers = [int(number) for number in re.findall(r"\[(\d+)", sentence)]
-            numbers = [n or max(texts, default=0) for n in numbers] if official else numbers
-            if official and not texts.keys() >= set(numbers):
-                numbers = []
-            numbers = numbers[:MOST_CITATIONS] if official else list(dict.fromkeys(numbers))
+            if official:
+                numbers = [n or max(texts, default=0) for n in numbers]
+                numbers = numbers[:MOST_CITATIONS] if texts.keys() >= set(numbers) else []
+            else:
+                numbers = list(dict.fromkeys(numbers))
             cited = [texts[number] for number in numbers if number in texts]
             claim = without_marks(sentence).strip()
             recalled = bool(cited) and entails("\n".join(cited), claim)
-            precise = sum(
-                _is_precise(claim, cited, i, entails) for i in range(len(cited) * recalled)
-            )
+            places = range(len(cited) if recalled else 0)
+            precise = sum(_is_precise(claim, cited, place, entails) for place in places)
             counted = (1, recalled, len(numbers), precise)
             total = [sum(pair) for pair in zip(total, counted, strict=True)]
     return CitationCounts(*total)
@@ -282,20 +261,19 @@ def _citations(part: str, whole: str) -> Metric:
     """The share of citations or sentences. The official form skips empty answers, which flatters
     refusals; in the strict form they score 0."""
 
-    def official(question: Question, outcome: Outcome, entails: Entails) -> Score:
-        found = count_citations(outcome, entails, official=True)
-        if not found.sentences:
-            return None
-        return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
+    def form(official: bool) -> Callable[..., Score]:
+        def scored(question: Question, outcome: Outcome, entails: Entails) -> Score:
+            found = count_citations(outcome, entails, official)
+            if official and not found.sentences:
+                return None
+            return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
 
-    def strict(question: Question, outcome: Outcome, entails: Entails) -> Score:
-        found = count_citations(outcome, entails, official=False)
-        return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
+        return scored
 
-    return Metric(official, strict, needs_entailment=True)
+    return Metric(form(True), form(False), needs_entailment=True)
 
 
-def _within(text: str, answers: tuple[str, ...]) -> bool:
+def _within(text: str, answers: Sequence[str]) -> bool:
     return any_within(answers, text)
 
 
@@ -305,15 +283,8 @@ METRICS: Mapping[str, Metric] = {
     # Trap: an empty answer equals an option "A", an article
     "em": _short(lambda text, gold: normalise(text) in map(normalise, gold), _same_words),
     "f1": _short(_f1(lambda text: normalise(text).split()), _f1(answer_words)),
-    "str_em": Metric(
-        _str_em(_official_text, lambda text, gold: any_within(gold, text), False),
-        _str_em(stated, contains_answer, False),
-    ),
-    "hit": Metric(
-        _str_em(_official_text, lambda text, gold: any_within(gold, text), True),
-        _str_em(stated, contains_answer, True),
-    ),
-    "rouge_lsum": Metric(_rouge(_official_text, 2), _rouge(stated, None)),
+    "str_em": _str_em(lambda found: sum(found) / len(found)),
+    "hit": _str_em(lambda found: float(all(found))),
     "citation_precision": _citations("precise", "citations"),
     "citation_recall": _citations("recalled", "sentences"),
     # InstructRAG's accuracy. Trap: a rationale that quotes every document scores

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.evaluation.methods import Spec, labelled_options
-from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.runner import Run
+from selfcorrect_rag.evaluation.outcomes import Outcome, Run
 from selfcorrect_rag.evaluation.tasks import Question
 from selfcorrect_rag.prompts.labels import closed_answer
 from selfcorrect_rag.prompts.marks import is_refusal
 from selfcorrect_rag.reflection import ScoredSegment, best_path_score, path_score
 from selfcorrect_rag.settings import SelfRAGSettings
 
+Candidates = Sequence[Mapping[str, Any]]
 Path = tuple[int, ...]
 """Indices of the candidates of a partial answer."""
 
@@ -47,20 +47,16 @@ def reweigh(question: Question, outcome: Outcome, settings: SelfRAGSettings) -> 
     if found is None:
         return None
     answer, path = found
-    candidates = tuple({**c, "chosen": i in path} for i, c in enumerate(outcome.candidates))
-    refused = not answer.strip() or is_refusal(answer)
-    same = answer == outcome.answer
+    if answer != outcome.answer:
+        free = free._replace(answer=answer, cited_answer=answer, citations=())
     return free._replace(
-        answer=answer,
-        cited_answer=outcome.cited_answer if same else answer,
-        citations=outcome.citations if same else (),
-        refused=refused,
-        candidates=candidates,
+        refused=not answer.strip() or is_refusal(answer),
+        candidates=tuple({**c, "chosen": i in path} for i, c in enumerate(outcome.candidates)),
     )
 
 
 def choose(
-    candidates: Sequence[Mapping[str, Any]], settings: SelfRAGSettings, options: Sequence[str] = ()
+    candidates: Candidates, settings: SelfRAGSettings, options: Sequence[str] = ()
 ) -> tuple[str, Path] | None:
     """Choose among the candidates of a run: the answer, and the indices of its candidates.
 
@@ -79,7 +75,7 @@ def choose(
     return None if path is None else (" ".join(candidates[i]["text"] for i in path), path)
 
 
-def _segments(candidates: Sequence[Mapping[str, Any]], path: Path) -> list[ScoredSegment]:
+def _segments(candidates: Candidates, path: Path) -> list[ScoredSegment]:
     chosen = [candidates[i] for i in path]
     return [
         ScoredSegment(c["critique"], c["sequence_probability"], c["step"] == "retrieve")
@@ -87,12 +83,12 @@ def _segments(candidates: Sequence[Mapping[str, Any]], path: Path) -> list[Score
     ]
 
 
-def _score(candidates: Sequence[Mapping[str, Any]], path: Path, settings: SelfRAGSettings) -> float:
+def _score(candidates: Candidates, path: Path, settings: SelfRAGSettings) -> float:
     return path_score(_segments(candidates, path), settings.weights, settings.path_rule)
 
 
 def _choose_option(
-    candidates: Sequence[Mapping[str, Any]], options: Sequence[str], settings: SelfRAGSettings
+    candidates: Candidates, options: Sequence[str], settings: SelfRAGSettings
 ) -> tuple[str, Path]:
     """The option whose candidates' scores sum to most (section 3.3), and its best candidate."""
     scores = [_score(candidates, (i,), settings) for i in range(len(candidates))]
@@ -109,7 +105,7 @@ def _choose_option(
     return answer, (max(backing[answer], key=lambda i: scores[i]),)
 
 
-def _choose_path(candidates: Sequence[Mapping[str, Any]], settings: SelfRAGSettings) -> Path | None:
+def _choose_path(candidates: Candidates, settings: SelfRAGSettings) -> Path | None:
     """The best path of the beam search (section 3.3) over what was written; None if a path that
     might have been better was not continued."""
     children: dict[int | None, list[int]] = {}
@@ -138,8 +134,7 @@ def _choose_path(candidates: Sequence[Mapping[str, Any]], settings: SelfRAGSetti
             elif path and not written:
                 unwritten.append((path, further + 1))
         if not (new or ended or unwritten):  # every first segment was dropped
-            best = max(children[None], key=lambda i: (bool(candidates[i]["text"]), score((i,))))
-            return (best,)
+            return (max(children[None], key=lambda i: (bool(candidates[i]["text"]), score((i,)))),)
         ended += [p for p in new if candidates[p[-1]]["next"] is None]
         open_paths = [p for p in new if candidates[p[-1]]["next"] is not None]
         if not further:

@@ -1,48 +1,34 @@
 """Runs methods over questions into a folder, from which a killed run is resumed.
 
-The folder holds ``settings.json``, ``questions.jsonl`` and ``rows.jsonl``: one Outcome a line,
-appended as it comes; of two with one key the last counts.
+The folder holds ``settings.json`` and ``rows.jsonl``: one Outcome a line, appended as it comes; of
+two with one key the last counts. :func:`evaluate` is the whole of ``selfcorrect-rag eval``: it adds
+sweeps, ``summary.json`` and ``report.html``.
 """
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import BadRun, SelfCorrectError
-from selfcorrect_rag.evaluation.methods import Method, Spec
-from selfcorrect_rag.evaluation.outcomes import Outcome, outcome_from
-from selfcorrect_rag.evaluation.tasks import Question, fingerprint
-from selfcorrect_rag.journal import Journal, open_run, read_settings, write_rows
+from pydantic import BaseModel, ConfigDict, Field
 
-ROWS, QUESTIONS, METHOD = "rows.jsonl", "questions.jsonl", "method:"
+from selfcorrect_rag.errors import BadArgument, BadRun, SelfCorrectError, describe_error, find_named
+from selfcorrect_rag.evaluation.methods import Method, open_method, read_variants, resolve_spec
+from selfcorrect_rag.evaluation.metrics import default_metrics, score
+from selfcorrect_rag.evaluation.outcomes import Outcome, Run, outcome_from
+from selfcorrect_rag.evaluation.report import refuse_foreign_reports, summary, write_report
+from selfcorrect_rag.evaluation.reweigh import reweigh_run
+from selfcorrect_rag.evaluation.tasks import Question, asked, read_task
+from selfcorrect_rag.journal import Journal, digest, open_run, read_settings
+
+ROWS, METHOD = "rows.jsonl", "method:"
+OnDone = Callable[[Outcome, int], object]
 FAILURES = 8
 """Questions of a method, at least, that must all fail with one error before a run gives up."""
 
 
 class AllFailed(SelfCorrectError, RuntimeError):
     """The first questions of a method all failed with one error."""
-
-
-class Run(NamedTuple):
-    """The contents of the folder of a run."""
-
-    questions: list[Question]
-    """Without their passages if read from a folder."""
-    outcomes: list[Outcome]
-    """Method by method, in the order of the questions; those that ended."""
-    stopped: str = ""
-    """``max_calls`` or ``max_tokens`` if this bound ended the run."""
-
-    @property
-    def methods(self) -> list[str]:
-        """The names of the methods, in order."""
-        return list(dict.fromkeys(outcome.method for outcome in self.outcomes))
-
-    def of(self, method: str) -> list[Outcome]:
-        """The outcomes of a method, in the order of the questions."""
-        return [outcome for outcome in self.outcomes if outcome.method == method]
 
 
 class Limits(NamedTuple):
@@ -54,6 +40,89 @@ class Limits(NamedTuple):
     """Tokens read and written, as far as models report them, after which none begins."""
     concurrency: int = 16
     """Questions in flight at a time."""
+
+
+UNLIMITED = Limits()
+
+
+class EvalOptions(BaseModel):
+    """Options of ``selfcorrect-rag eval``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    data: str = Field(description="A file of questions, or hf:NAME[:SPLIT].")
+    out: Path = Field(description="The folder of the run; the same command resumes it.")
+    methods: tuple[str, ...] = Field((), description="[NAME=]METHOD[:KNOB=VALUE,...], each.")
+    sweeps: tuple[str, ...] = Field((), description="METHOD:KNOB=V1,V2,... or METHOD:ablations.")
+    metrics: tuple[str, ...] = Field((), description="By default the papers' for such data.")
+    format: str | None = Field(None, description="Of the rows; by default by their fields.")
+    limit: int | None = Field(None, ge=1, description="Maximum number of questions.")
+    max_calls: int | None = Field(None, ge=1, description="Model calls that end the run.")
+    max_tokens: int | None = Field(None, ge=1, description="Tokens that end the run.")
+    concurrency: int = Field(16, ge=1, description="Questions in flight at a time.")
+    entailment: str | None = Field(
+        None, description="MODULE:ATTRIBUTE of a function of premise and hypothesis, for citations."
+    )
+
+
+def evaluate(
+    options: EvalOptions,
+    parts: Any,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    on_done: OnDone = lambda outcome, left: None,
+) -> dict[str, Any]:
+    """Run, or resume, an evaluation; write its summary and page, and return the summary.
+
+    Everything is read and checked before a model is opened.
+
+    Args:
+        options: of the run.
+        parts: see :func:`~selfcorrect_rag.evaluation.methods.open_method`.
+        settings: what else decides the answers (models, index), as JSON values.
+        on_done: called with every new outcome, and the number of answers still missing.
+
+    Raises:
+        BadTask, BadMethod, BadArgument: a part of the options cannot be used.
+        BadRun, AllFailed: see :func:`arun_methods`.
+    """
+    refuse_foreign_reports(options.out)
+    specs, sweeps = read_variants(options.methods, options.sweeps)
+    task = read_task(options.data, format=options.format, limit=options.limit)
+    metrics = list(options.metrics) or default_metrics(task.questions)
+    entails = _find_entailment(options.entailment)
+    for metric in metrics:
+        score([], metric, entails=entails)  # refuses what it cannot compute
+    specs = [resolve_spec(spec, parts) for spec in specs]
+    run = run_methods(
+        task.questions,
+        [open_method(spec, parts) for spec in specs if not spec.reweighs],
+        options.out,
+        settings=settings,
+        limits=Limits(options.max_calls, options.max_tokens, options.concurrency),
+        on_done=on_done,
+    )
+    run = reweigh_run(run, specs)
+    about = {
+        "task": task.name,
+        "data": digest(task.questions),
+        **(settings or {}),
+        **{spec.name: spec.as_json() for spec in specs},
+    }
+    made = summary(run, metrics, about, sweeps, entails=entails)
+    made["skipped"] = task.skipped
+    write_report(options.out, run, made, task.name)
+    return made
+
+
+def _find_entailment(name: str | None) -> Any:
+    try:
+        function = name and find_named(name, object)
+    except Exception as error:  # any code runs when a module is imported
+        raise BadArgument(f"cannot open {name} ({describe_error(error)})") from error
+    if name and not callable(function):
+        raise BadArgument(f"{name} must be a function of a premise and a hypothesis")
+    return function
 
 
 def run_methods(
@@ -69,8 +138,8 @@ async def arun_methods(
     out: Path,
     *,
     settings: Mapping[str, Any] | None = None,
-    limits: Limits | None = None,
-    on_done: Callable[[Outcome], object] = lambda outcome: None,
+    limits: Limits = UNLIMITED,
+    on_done: OnDone = lambda outcome, left: None,
 ) -> Run:
     """Ask every method every question that has no answer in the folder yet.
 
@@ -84,7 +153,7 @@ async def arun_methods(
         settings: what else decides the answers, as JSON values (models, index). A folder with
             other settings is refused; methods and questions may be added.
         limits: bounds of what this call adds.
-        on_done: called with every new outcome.
+        on_done: called with every new outcome, and the number of answers still missing.
 
     Raises:
         BadRun: the folder holds another run or foreign files, or another process uses it; or two
@@ -93,50 +162,45 @@ async def arun_methods(
     """
     if len({question.id for question in questions}) < len(questions):
         raise BadRun("two questions have the same id: ids must be unique")
-    limits = limits or Limits()
-    specs = {f"{METHOD}{method.name}": method.spec.as_json() for method in methods}
+    specs = {f"{METHOD}{method.spec.name}": method.spec.as_json() for method in methods}
     with open_run(out, {**(settings or {}), **specs}, grows=METHOD):
-        _write_questions(out, questions)
         journal = Journal(out / ROWS)
-        left = [(q, m) for q in questions for m in methods if not is_done(journal, m.name, q)]
-        stopped = await _ask(iter(left), journal, limits, on_done)
-    names = [method.name for method in methods]
-    return Run(list(questions), _outcomes(questions, names, journal), stopped)
+        pairs = ((question, method) for question in questions for method in methods)
+        done = {key for key, row in journal.rows.items() if not row["error"]}
+        left = [(q, m) for q, m in pairs if _key(m.spec.name, q) not in done]
+        stopped = await _ask(left, journal, limits, on_done)
+    return Run(list(questions), _outcomes(questions, specs, journal), stopped)
 
 
 async def _ask(
-    left: Iterator[tuple[Question, Method]],
-    journal: Journal,
-    limits: Limits,
-    on_done: Callable[[Outcome], object],
+    left: list[tuple[Question, Method]], journal: Journal, limits: Limits, on_done: OnDone
 ) -> str:
     """Ask what is left, and return the name of the bound that stopped it."""
     first = max(FAILURES, limits.concurrency)
     errors: dict[str, list[str]] = {}
+    waiting, missing = iter(left), len(left)
     calls = tokens = 0
-    stopped = ""
+
+    def bound() -> str:
+        if limits.calls is not None and calls >= limits.calls:
+            return "max_calls"
+        return "max_tokens" if limits.tokens is not None and tokens >= limits.tokens else ""
 
     async def work() -> None:
-        nonlocal calls, tokens, stopped
-        while True:
-            if limits.calls is not None and calls >= limits.calls:
-                stopped = "max_calls"
-            if limits.tokens is not None and tokens >= limits.tokens:
-                stopped = "max_tokens"
-            pair = None if stopped else next(left, None)
-            if pair is None:
-                return
+        nonlocal calls, tokens, missing
+        while not bound() and (pair := next(waiting, None)):
             question, method = pair
             outcome = await method.answer(question)
-            journal.append(f"{method.name}/{question.id}", outcome._asdict())
+            journal.append(_key(outcome.method, question), outcome._asdict())
             calls += outcome.model_calls
             tokens += (outcome.prompt_tokens or 0) + (outcome.generated_tokens or 0)
-            on_done(outcome)
-            seen = errors.setdefault(method.name, [])
+            missing -= 1
+            on_done(outcome, missing)
+            seen = errors.setdefault(outcome.method, [])
             seen.append(outcome.error)
             if len(seen) == first and outcome.error and len(set(seen)) == 1:
                 raise AllFailed(
-                    f"the first {first} questions of {method.name} all failed: {outcome.error}; "
+                    f"the first {first} questions of {outcome.method} all failed: {outcome.error}; "
                     "run the same command again to resume"
                 )
 
@@ -147,64 +211,29 @@ async def _ask(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-    return stopped if next(left, None) else ""
+    return bound() if missing else ""
 
 
-def is_done(journal: Journal, method: str, question: Question) -> bool:
-    """Whether a method has answered a question without failing."""
-    row = journal.rows.get(f"{method}/{question.id}")
-    return row is not None and not row["error"]
-
-
-def count_left(questions: Sequence[Question], specs: Sequence[Spec], out: Path) -> int:
-    """How many answers the run in the folder ``out`` still needs."""
-    journal = Journal(out / ROWS)
-    asked = [spec for spec in specs if not spec.reweighs]
-    return sum(not is_done(journal, spec.name, q) for spec in asked for q in questions)
-
-
-def read_run(folder: Path) -> tuple[Run, dict[str, Any]]:
-    """Read a run and its settings.
+def read_run(folder: Path, questions: Sequence[Question]) -> Run:
+    """Read the outcomes of a run for these questions.
 
     Raises:
         BadRun: there is no run in the folder.
     """
-    settings = read_settings(folder)
-    try:
-        questions = [_question_from(row) for row in _question_rows(folder).values()]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadRun(f"{folder} does not hold a run of eval ({error})") from error
-    names = [name.removeprefix(METHOD) for name in settings if name.startswith(METHOD)]
-    return Run(questions, _outcomes(questions, names, Journal(folder / ROWS))), settings
+    if not (folder / ROWS).exists():
+        raise BadRun(f"{folder} does not hold a run of eval")
+    return Run(list(questions), _outcomes(questions, read_settings(folder), Journal(folder / ROWS)))
 
 
 def _outcomes(
-    questions: Sequence[Question], methods: Sequence[str], journal: Journal
+    questions: Sequence[Question], settings: Iterable[str], journal: Journal
 ) -> list[Outcome]:
-    keys = [f"{method}/{question.id}" for method in methods for question in questions]
+    names = [name.removeprefix(METHOD) for name in settings if name.startswith(METHOD)]
+    keys = [_key(name, question) for name in names for question in questions]
     return [outcome_from(journal.rows[key]) for key in keys if key in journal.rows]
 
 
-def _write_questions(folder: Path, questions: Sequence[Question]) -> None:
-    """Write the questions of a run, and keep those of earlier ones.
-
-    Raises:
-        BadRun: a question of the same id was another.
-    """
-    kept = _question_rows(folder) if (folder / QUESTIONS).exists() else {}
-    for question in questions:
-        # Of its passages only a digest: rows of answers have those that were read.
-        row = {**question._asdict(), "passages": question.passages and fingerprint([question])}
-        row = json.loads(json.dumps(row, default=str))
-        if kept.setdefault(question.id, row) != row:
-            raise BadRun(f"{folder} holds a run with another question {question.id}")
-    write_rows(folder / QUESTIONS, kept.values())
-
-
-def _question_rows(folder: Path) -> dict[str, dict[str, Any]]:
-    lines = (folder / QUESTIONS).read_text(encoding="utf-8").splitlines()
-    return {row["id"]: row for row in map(json.loads, lines)}
-
-
-def _question_from(row: Mapping[str, Any]) -> Question:
-    return Question(**{**row, "answers": tuple(row["answers"]), "passages": None})
+def _key(method: str, question: Question) -> str:
+    """A question that is changed is asked again; its accepted answers may be mended."""
+    passages = [[p.page_content, p.metadata] for p in question.passages or ()]
+    return f"{method}/{question.id}/{digest([asked(question), passages])}"

@@ -49,18 +49,20 @@ class Comparison(NamedTuple):
         p = self.least_p if self.mcnemar is None else self.mcnemar
         return not self.difference.low <= 0 <= self.difference.high and p <= 1 - LEVEL
 
+    @property
+    def verdict(self) -> str:
+        """The result in words."""
+        better = self.first if self.difference.value > 0 else self.second
+        return f"{better} is better" if self.significant else "no significant difference"
+
     def __str__(self) -> str:
         value, low, high = self.difference
         p = "" if self.mcnemar is None else f", McNemar's p {self.mcnemar:.3g}"
-        better = self.first if value > 0 else self.second
-        verdict = f"{better} is better" if self.significant else "no significant difference"
         difference = f"{self.first} minus {self.second} is {value:.3f}"
-        return f"{verdict}: {difference} (95% {low:.3f} to {high:.3f}){p}, {self.rows} rows"
+        return f"{self.verdict}: {difference} (95% {low:.3f} to {high:.3f}){p}, {self.rows} rows"
 
 
-def bootstrap_mean(
-    scores: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
-) -> Interval:
+def bootstrap_mean(scores: Sequence[float], *, resamples: int = RESAMPLES) -> Interval:
     """The mean with its percentile bootstrap interval (Efron and Tibshirani, 1993).
 
     Equal scores in any order give equal intervals. Of one score the interval is infinite.
@@ -78,26 +80,20 @@ def bootstrap_mean(
     with warnings.catch_warnings():  # of equal scores, whose interval has no width
         warnings.simplefilter("ignore")
         low, high = stats.bootstrap(
-            (numpy.sort(numpy.asarray(scores, dtype=float)),),
+            (sorted(scores),),
             numpy.mean,
             n_resamples=resamples,
             batch=max(1, 2_000_000 // len(scores)),  # bounds the memory
             confidence_level=LEVEL,
             method="percentile",
-            rng=seed,
+            rng=0,
         ).confidence_interval
     # Binary fractions that cancel leave some 1e-17, which would exclude zero.
     return Interval(value, round(float(low), 12), round(float(high), 12))
 
 
 def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p-value of McNemar's exact test (McNemar, 1947) of paired scores 0 and 1.
-
-    Raises:
-        BadArgument: the lengths differ, or a score is neither 0 nor 1.
-    """
-    if len(first) != len(second) or not set(first) | set(second) <= {0, 1}:
-        raise BadArgument("McNemar's test takes pairs of scores that are 0 or 1")
+    """The two-sided p-value of McNemar's exact test (McNemar, 1947) of paired scores 0 and 1."""
     pairs = list(zip(first, second, strict=True))
     return _sign_test(sum(a > b for a, b in pairs), sum(a != b for a, b in pairs))
 
@@ -105,23 +101,6 @@ def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
 def _sign_test(won: int, unequal: int) -> float:
     test = require("scipy.stats", "eval").binomtest
     return float(test(won, unequal).pvalue) if unequal else 1.0
-
-
-def auc(scored: Sequence[tuple[float, float]]) -> float:
-    """How often an item with a label above 0 scores above another one; ties count half.
-
-    Args:
-        scored: pairs of score and label.
-
-    Returns:
-        The AUC, in [0, 1]; NaN if all labels are of one kind.
-    """
-    positive = [score for score, label in scored if label > 0]
-    negative = [score for score, label in scored if label <= 0]
-    if not positive or not negative:
-        return math.nan
-    test = require("scipy.stats", "eval").mannwhitneyu(positive, negative, method="asymptotic")
-    return float(test.statistic) / (len(positive) * len(negative))
 
 
 def compare(first: ByQuestion, second: ByQuestion, names: tuple[str, str]) -> Comparison | None:

@@ -125,7 +125,7 @@ def test_a_config_file_gives_options_and_settings(
         (["--graph", "selfrag"], "selfrag"),
         (["--config", "none.toml"], "none.toml"),
         (["--model", "nope:gpt"], "nope"),
-        (["--html", "no/folder/run.html"], "no/folder/run.html"),
+        (["--html", "notes/staging.md/run.html"], "notes/staging.md/run.html"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(

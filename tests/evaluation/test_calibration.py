@@ -8,7 +8,6 @@ import pytest
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.evaluation.calibration import (
-    LabelledQuestion,
     calibrate_evaluator,
     read_labelled,
     write_thresholds,
@@ -25,23 +24,18 @@ class LastNumber(RetrievalEvaluator):
 
 
 EVALUATOR = LastNumber()
-ROWS = [
-    LabelledQuestion(f"Who is {n}?", [f"good {0.5 + n / 40}"], [f"bad {-0.5 - n / 40}"])
-    for n in range(12)
-]
+ROWS = [(f"Who is {n}?", [f"good {0.5 + n / 40}"], [f"bad {-0.5 - n / 40}"]) for n in range(12)]
 
 
 def test_thresholds_part_what_can_be_parted() -> None:
     found = calibrate_evaluator(EVALUATOR, ROWS)
-    assert found.chosen.counts == {"correct": 12, "incorrect": 12, "ambiguous": 0}
-    assert -0.5 < found.chosen.thresholds.lower <= found.chosen.thresholds.upper < 0.5
-    assert found.chosen.action_accuracy == 1.0
-    assert len(found.held_out) == 2
+    assert found["counts"] == {"correct": 12, "incorrect": 12, "ambiguous": 0}
+    assert -0.5 < found["thresholds"]["lower"] <= found["thresholds"]["upper"] < 0.5
+    assert found["action_accuracy"] == 1.0
+    assert len(found["held_out"]) == 2
     assert calibrate_evaluator(EVALUATOR, ROWS[::-1]) == found  # whatever the file's order
-    made = found.as_json()
-    assert json.loads(json.dumps(made)) == made
-    assert made["thresholds"]["upper"] == found.chosen.thresholds.upper
-    assert calibrate_evaluator(EVALUATOR, ROWS[:1]).held_out == []
+    assert json.loads(json.dumps(found)) == found
+    assert calibrate_evaluator(EVALUATOR, ROWS[:1])["held_out"] == []
 
 
 def test_rows_are_read_and_checked(tmp_path: Path) -> None:
@@ -49,10 +43,10 @@ def test_rows_are_read_and_checked(tmp_path: Path) -> None:
     file.write_text(
         '{"question": "Who?", "positives": [{"title": "T", "text": "x"}], "negatives": ["y"]}\n'
     )
-    (row,) = read_labelled(file)
-    assert (row.question, row.negatives) == ("Who?", ["y"])
-    assert "T" in row.positives[0]
-    assert "x" in row.positives[0]
+    ((question, (positive,), negatives),) = read_labelled(file)
+    assert (question, negatives) == ("Who?", ["y"])
+    assert "T" in positive
+    assert "x" in positive
     for bad in (
         '{"positives": ["x"]}',
         '{"question": "Who?", "positives": [3]}',

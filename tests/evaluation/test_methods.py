@@ -6,23 +6,23 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.evaluation.evaluate import read_variants
+from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.evaluation.methods import (
     KINDS,
     BadMethod,
-    Method,
-    find_graph,
     open_method,
     read_spec,
     read_specs,
     read_sweep,
+    read_variants,
 )
 from selfcorrect_rag.evaluation.outcomes import Outcome
 from selfcorrect_rag.evaluation.tasks import Question
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
-from tests.evaluation.own_graphs import ScriptedParts
+from selfcorrect_rag.settings import Settings
+from tests.evaluation.scripted_parts import ScriptedParts
+from tests.scripted import ScriptedReflectionLLM
 
-OWN = "tests.evaluation.own_graphs"
 QUESTION = Question("q", "Who was it?", ("Lind",))
 
 
@@ -37,34 +37,25 @@ def test_a_spec_has_a_name_a_kind_and_settings() -> None:
     settings: Any = spec.settings
     assert (settings.upper, settings.lower, settings.refine) == (0.9, None, False)
     assert read_spec("crag:upper=0.9").name == "crag:upper=0.9"
-    assert read_spec("rag", 7).as_json()["settings"]["passages"] == 7
-    assert read_spec("rag:passages=3", 7).as_json()["settings"]["passages"] == 3
-    assert read_spec("rag_first", 7).as_json()["settings"]["passages"] == 1
-    assert read_spec("mine=a.b:graph") == ("mine", "a.b:graph", None, "")
+    assert read_spec("rag:passages=3").as_json()["settings"]["passages"] == 3
+    assert read_spec("rag_first").as_json()["settings"]["passages"] == 1
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("selfrag", "unknown method 'selfrag'; methods are no_retrieval"),
-        ("", "method must be NAME"),
+        ("selfrag", "got 'selfrag'; methods are no_retrieval"),
+        ("", "method must be METHOD"),
         ("crag:upper", "give KNOB=VALUE"),
         ("rag:upper=1", "give KNOB=VALUE with one of"),
         ("rag_first:passages=2", "give KNOB=VALUE"),
         ("crag:upper=7", "upper"),
-        ("crag:approve_search=true", "waits for a person"),
+        ("crag:approve_search=true", "give KNOB=VALUE"),  # it would wait for a person
     ],
 )
 def test_what_is_not_a_spec(text: str, message: str) -> None:
-    with pytest.raises(BadMethod, match=message):
+    with pytest.raises(SelfCorrectError, match=message):
         read_spec(text)
-
-
-def test_names_are_unique() -> None:
-    with pytest.raises(BadMethod, match="two methods are called rag: rename"):
-        read_specs(["rag", "rag"])
-    with pytest.raises(BadMethod, match="at least one method"):
-        read_specs([])
 
 
 def test_a_sweep_of_weights_asks_its_method_alone() -> None:
@@ -85,7 +76,7 @@ def test_ablations_are_those_of_the_paper() -> None:
 
 
 def test_a_variant_of_several_sweeps_is_asked_once() -> None:
-    specs, sweeps = read_variants(["rag", "self_rag"], ["self_rag:threshold=0.1,0.2"])
+    specs, sweeps = read_variants(["rag", "self_rag", "rag"], ["self_rag:threshold=0.1,0.2"])
     assert [spec.name for spec in specs] == [
         *("rag", "self_rag"),
         *("self_rag:threshold=0.1", "self_rag:threshold=0.2"),
@@ -94,6 +85,8 @@ def test_a_variant_of_several_sweeps_is_asked_once() -> None:
     assert [s.name for s in read_variants([], ["rag:passages=1"])[0]] == ["rag", "rag:passages=1"]
     with pytest.raises(BadMethod, match="already another variant"):
         read_variants(["x=rag"], ["x=crag:passages=1,2"])
+    with pytest.raises(BadMethod, match="at least one method"):
+        read_specs([])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -109,6 +102,17 @@ def test_every_kind_answers(kind: str) -> None:
         assert "Lind" in outcome.answer
         assert bool(outcome.candidates) == (kind != "crag")
         assert bool(outcome.action) == (kind != "self_rag")
+
+
+def test_settings_of_the_parts_hold_for_all_methods_that_set_nothing_themselves() -> None:
+    class Few(ScriptedParts):
+        def settings(self, name: str, **given: Any) -> Settings:
+            return super().settings(name, **{"passages": 1, **given})
+
+    for kind in ("rag", "crag", "instruct_rag"):
+        outcomes = [answer(spec, parts=Few()) for spec in (kind, f"{kind}:passages=2")]
+        read = [outcome.grades or outcome.passages for outcome in outcomes]
+        assert [len(passages) for passages in read] == [1, 2]
 
 
 def test_passages_that_come_along_are_read_in_place_of_retrieval() -> None:
@@ -131,26 +135,12 @@ def test_the_task_gives_instruction_and_options() -> None:
     assert "Be brief." in parts.llm.calls[-1][0]
 
 
-def test_a_graph_of_the_users_takes_a_question_or_messages() -> None:
-    chat = answer(f"{OWN}:chat")
-    assert (chat.answer, chat.model_calls, chat.prompt_tokens) == ("Lind, I think.", 1, None)
-    documents = QUESTION._replace(passages=(Document("x"), Document("y")))
-    reads = answer(f"{OWN}:reads", documents)
-    assert (reads.answer, reads.model_calls, reads.prompt_tokens) == ("WHO WAS IT? of 2", 0, 0)
-    failed = answer(f"{OWN}:reads", Question("f", "fail"))
-    assert (failed.answer, failed.error) == ("", "ConnectionError: connection refused")
+def test_a_method_that_fails_says_why() -> None:
+    def fail(prompt: str) -> Any:
+        raise ConnectionError("connection refused")
 
-
-def test_what_is_not_a_graph() -> None:
-    with pytest.raises(BadMethod, match="must be a compiled graph, got int"):
-        find_graph(f"{OWN}:NUMBER")
-    with pytest.raises(BadMethod, match="cannot open nowhere:x"):
-        find_graph("nowhere:x")
-
-    class Deaf:
-        @staticmethod
-        def get_input_jsonschema() -> dict[str, Any]:
-            return {"properties": {"topic": {}}}
-
-    with pytest.raises(BadMethod, match="must take question or messages"):
-        Method(read_spec("a:b"), Deaf())  # type: ignore[arg-type]
+    parts = ScriptedParts()
+    parts.llm = ScriptedReflectionLLM(write=fail)
+    failed = answer("rag", parts=parts)
+    assert failed.answer == ""
+    assert "connection refused" in failed.error

@@ -15,14 +15,12 @@ from selfcorrect_rag.evaluation.metrics import (
 )
 from selfcorrect_rag.evaluation.outcomes import Outcome
 from selfcorrect_rag.evaluation.tasks import Question
-from tests.evaluation.own_graphs import entails
+from tests.evaluation.scripted_parts import entails
 
 FAILED = Outcome("1", "m", "Ada", error="down")
 REFUSED = Outcome("1", "m", "Ada? I do not know.", refused=True)
 SHORT = [
-    name
-    for name in METRICS
-    if not METRICS[name].needs_entailment and name not in ("str_em", "hit", "rouge_lsum")
+    name for name in METRICS if not METRICS[name].needs_entailment and name not in ("str_em", "hit")
 ]
 
 
@@ -114,17 +112,6 @@ def test_str_em_and_hit_by_hand() -> None:
     assert both("hit", Question("1", "?", extra={"qa_pairs": pairs[:2]}), outcome) == (0, 1)
     assert both("str_em", question, FAILED)[1] == 0
     assert both("str_em", Question("1", "?"), outcome) == (None, None)
-
-
-def test_rouge_is_that_of_rouge_score_over_sentences() -> None:
-    pytest.importorskip("rouge_score")
-    notes = [{"long_answer": text} for text in ("Ada wrote it.", "x", "Bo ran.")]
-    question = Question("1", "?", extra={"annotations": notes})
-    outcome = Outcome("1", "m", "Ada wrote.\nBo ran.")
-    # First line against three words: 2 * 1 * 2/3 / (1 + 2/3); all lines against "Bo ran.": 2/4, 1.
-    assert both("rouge_lsum", question, outcome) == (pytest.approx(0.8), pytest.approx(2 / 3))
-    assert both("rouge_lsum", Question("1", "?"), outcome) == (None, None)
-    assert both("rouge_lsum", Question("1", "?", extra={"answer": "Ada wrote."}), outcome)[0] == 1
 
 
 PASSAGES = tuple(

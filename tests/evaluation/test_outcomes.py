@@ -1,21 +1,10 @@
-"""Outcomes are read off results and rows, counted, and drawn as abstention curves."""
+"""Outcomes are read off results and rows, and counted."""
 
 import json
 
-import pytest
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage
 
-from selfcorrect_rag.errors import BadArgument
-from selfcorrect_rag.evaluation.outcomes import (
-    Outcome,
-    abstention_curve,
-    confidences,
-    count,
-    official_retrieval_frequency,
-    outcome_from,
-    outcome_of,
-)
+from selfcorrect_rag.evaluation.outcomes import Outcome, count, outcome_from, outcome_of
 from selfcorrect_rag.evaluation.tasks import Question
 
 QUESTION = Question("q", "Who?")
@@ -49,14 +38,6 @@ def test_what_a_corrective_graph_says() -> None:
     assert outcome_from(json.loads(json.dumps(outcome._asdict()))) == outcome
 
 
-def test_another_graph_answers_by_its_last_message() -> None:
-    outcome = outcome_of(QUESTION, "mine", {"messages": [AIMessage("Ada")]}, 0)
-    assert (outcome.answer, outcome.retrieved, outcome.refused) == ("Ada", False, False)
-    assert outcome_of(QUESTION, "mine", {"answer": " "}, 0).refused
-    with pytest.raises(ValueError, match="neither an answer nor messages"):
-        outcome_of(QUESTION, "mine", {}, 0)
-
-
 OUTCOMES = [
     Outcome("1", "m", "Ada", retrieved=True, citations=({"number": 1},), action="correct"),
     Outcome("2", "m", "Bo", retrieved=True, action="incorrect", searched=True),
@@ -77,26 +58,3 @@ def test_every_row_is_counted() -> None:
         "searched": 1,
         "corrected": 2,
     }
-    assert official_retrieval_frequency(OUTCOMES) == 3 / 8  # by the 8 keys of its result
-
-
-def test_an_abstention_curve_by_hand() -> None:
-    curve = abstention_curve(OUTCOMES, [1.0, 0.0, 0.0, 0.0], [0.9, 0.4, 0.2, 0.0])
-    assert curve == [(0.9, 0.25, 1.0), (0.4, 0.5, 0.5)]
-    assert abstention_curve(OUTCOMES, [1.0, 0.0, None, None]) == [(0.0, 1.0, 0.5)]
-    with pytest.raises(BadArgument, match="one length"):
-        abstention_curve(OUTCOMES, [1.0])
-
-
-def test_how_sure_a_method_is() -> None:
-    segments = (
-        {"chosen": True, "critique": {"ISSUP": 0.2}},
-        {"chosen": True, "critique": {"ISSUP": 0.7}},
-    )
-    reflected = Outcome("1", "m", "x", candidates=segments, grades=(0.9,))
-    graded = Outcome("2", "m", "x", grades=(-0.3, 0.4))
-    assert confidences([reflected, graded]) == [0.7, -1.0]
-    assert confidences([graded, OUTCOMES[3]]) == [0.4, -1.0]
-    likely = ({"chosen": True, "critique": {"ISSUP": None}, "sequence_probability": 0.5},)
-    assert confidences([Outcome("3", "m", "x", candidates=likely)]) == [0.5]
-    assert confidences(OUTCOMES) is None

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,11 @@ import pytest
 
 from selfcorrect_rag.errors import BadArgument, BadRun
 from selfcorrect_rag.evaluation import report
-from selfcorrect_rag.evaluation.evaluate import EvalOptions, evaluate, plan_evaluation
-from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.report import render_report, summary, write_report
-from selfcorrect_rag.evaluation.runner import Run
+from selfcorrect_rag.evaluation.outcomes import Outcome, Run
+from selfcorrect_rag.evaluation.report import draw, render_report, summary, write_report
+from selfcorrect_rag.evaluation.runner import EvalOptions, evaluate
 from selfcorrect_rag.evaluation.tasks import Question
-from tests.evaluation.own_graphs import ScriptedParts
+from tests.evaluation.scripted_parts import ScriptedParts
 
 HOSTILE = "<script>alert(1)</script>{{ 7 * 7 }}"
 QUESTIONS = [Question(f"q{n}", f"Who? {HOSTILE}", ("Ada",)) for n in range(10)]
@@ -41,10 +41,9 @@ def test_the_figures_of_a_summary() -> None:
         "official": 1.0,
     }
     assert (bad["metrics"]["match"]["value"], bad["failed"]) == (0.0, 1)
-    assert (good["model_calls"], bad["prompt_tokens"], good["words"]) == (20, None, 1)
+    assert (good["model_calls"], bad["prompt_tokens"]) == (20, None)
     (pair,) = made["comparisons"]["match"]
     assert (pair["difference"], pair["mcnemar"], pair["significant"]) == (1.0, 2 / 2**10, True)
-    assert [p["accuracy"] for p in made["abstention"]["good"]] == [1.0] * 10
     assert json.loads(json.dumps(made)) == made
 
 
@@ -107,14 +106,13 @@ def test_a_whole_evaluation_with_a_sweep(tmp_path: Path) -> None:
         methods=("rag", "s=self_rag:mode=always"),
         sweeps=("s=self_rag:mode=always:weight_issup=0,1,2",),
     )
-    plan = plan_evaluation(given)
-    made = evaluate(given, plan, ScriptedParts(), settings={"model": "scripted"})
+    made = evaluate(given, ScriptedParts(), settings={"model": "scripted"})
     match = {name: method["metrics"]["match"]["value"] for name, method in made["methods"].items()}
     assert match["s:weight_issup=0"] == 0.0
     assert match["s:weight_issup=2"] == match["s"] == 1.0
     page = (given.out / report.REPORT).read_text()
     assert page.count("data:image/svg+xml;base64,") == 2
-    assert json.loads((given.out / report.SUMMARY).read_text()) == made
+    assert json.loads((given.out / report.SUMMARY).read_text())["methods"] == made["methods"]
     compared = {(p["first"], p["second"]) for p in made["comparisons"]["match"]}
     assert compared == {("rag", "s"), *(("s", f"s:weight_issup={v}") for v in (0, 1, 2))}
 
@@ -123,27 +121,27 @@ def test_a_whole_evaluation_with_a_sweep(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"metrics": ("bleu",)}, "metric must be one of"),
-        ({"metrics": ("citation_recall",)}, "need entailment"),
+        ({"metrics": ("citation_recall",)}, "needs entails="),
         ({"entailment": "nowhere:x"}, "cannot open nowhere:x"),
-        ({"entailment": "tests.evaluation.own_graphs:NUMBER"}, "must be a function"),
+        ({"entailment": "tests.evaluation.scripted_parts:NUMBER"}, "must be a function"),
     ],
 )
-def test_a_plan_is_checked_before_anything_is_asked(
-    tmp_path: Path, given: Any, message: str
-) -> None:
+def test_all_is_checked_before_anything_is_asked(tmp_path: Path, given: Any, message: str) -> None:
+    parts = ScriptedParts()
     with pytest.raises(BadArgument, match=message):
-        plan_evaluation(options(tmp_path, methods=("rag",), **given))
+        evaluate(options(tmp_path, methods=("rag",), **given), parts)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / report.REPORT).write_text("mine")
     with pytest.raises(BadRun, match="was not written by eval"):
-        plan_evaluation(options(tmp_path, methods=("rag",)))
+        evaluate(options(tmp_path, methods=("rag",)), parts)
+    assert [*parts.llm.calls, *parts.queries] == []
 
 
 def test_plots_are_the_same_every_time_and_missing_without_matplotlib(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines = {"a $x$": [(0.0, 0.1), (1.0, 0.9)], "b": [(0.0, 0.5)]}
-    drawn = report.draw(lines, "x", "y", {"a $x$": [[0.0, 0.2], [0.8, 1.0]]})
-    assert drawn == report.draw(lines, "x", "y", {"a $x$": [[0.0, 0.2], [0.8, 1.0]]})
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
-    assert report.draw(lines, "x", "y") == ""
+    made = summary(RUN, ["match", "f1"], {})
+    drawn = draw(made, "a $x$", ["0", "1.5"], ["good", "bad"])
+    assert drawn == draw(made, "a $x$", ["0", "1.5"], ["good", "bad"])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert draw(made, "x", ["0"], ["good"]) == ""

@@ -12,7 +12,7 @@ from selfcorrect_rag.evaluation.reweigh import reweigh, reweigh_run
 from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.tasks import Question
 from selfcorrect_rag.settings import SelfRAGSettings
-from tests.evaluation.own_graphs import ScriptedParts
+from tests.evaluation.scripted_parts import ScriptedParts
 
 QUESTION = Question("q", "Who?", ("Lind",))
 

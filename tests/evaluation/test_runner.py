@@ -12,75 +12,52 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.errors import BadRun
-from selfcorrect_rag.evaluation.methods import Method, find_graph, read_spec
-from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.runner import (
-    AllFailed,
-    Limits,
-    Run,
-    arun_methods,
-    count_left,
-    read_run,
-    run_methods,
-)
+from selfcorrect_rag.evaluation.outcomes import Run
+from selfcorrect_rag.evaluation.runner import AllFailed, Limits, arun_methods, read_run, run_methods
 from selfcorrect_rag.evaluation.tasks import Question
+from tests.evaluation.scripted_parts import Echo
 
-SPEC = "m=tests.evaluation.own_graphs:reads"
 QUESTIONS = [Question(f"q{n}", f"question {n}", ("x",)) for n in range(20)]
 
 
-def method(spec: str = SPEC) -> Method:
-    read = read_spec(spec)
-    return Method(read, find_graph(read.kind))
-
-
-class Costly(Method):
-    """Each answer costs a call and ten tokens; its limits can be counted."""
-
-    def __init__(self, error: str = "") -> None:
-        super().__init__(read_spec(SPEC), find_graph("tests.evaluation.own_graphs:reads"))
-        self.error, self.asked = error, 0
-        self.most = self.now = 0
-
-    async def answer(self, question: Question) -> Outcome:
-        self.asked += 1
-        self.now += 1
-        self.most = max(self.most, self.now)
-        await asyncio.sleep(0)
-        self.now -= 1
-        return Outcome(question.id, "m", "x", model_calls=1, prompt_tokens=10, error=self.error)
+def run(questions: list[Question], methods: Any, out: Path, **options: Any) -> Run:
+    return run_methods(
+        questions, methods if isinstance(methods, list) else [methods], out, **options
+    )
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])
 def test_all_methods_answer_all_questions(tmp_path: Path, form: str) -> None:
-    done: list[Outcome] = []
-    methods = [method(), method("other=tests.evaluation.own_graphs:chat")]
-    options: dict[str, Any] = {"settings": {"model": "a"}, "on_done": done.append}
+    left: list[int] = []
+    methods: list[Any] = [Echo(), Echo("other")]
+    options: dict[str, Any] = {"settings": {"model": "a"}, "on_done": lambda _, n: left.append(n)}
     if form == "sync":
-        run = run_methods(QUESTIONS[:3], methods, tmp_path / "run", **options)
+        made = run_methods(QUESTIONS[:3], methods, tmp_path / "run", **options)
     else:
-        run = asyncio.run(arun_methods(QUESTIONS[:3], methods, tmp_path / "run", **options))
-    assert run.methods == ["m", "other"]
-    assert [o.answer for o in run.of("m")] == [f"QUESTION {n} of 0" for n in range(3)]
-    assert sorted(o.id for o in done) == sorted(o.id for o in run.outcomes)
-    again, settings = read_run(tmp_path / "run")
-    assert again == run
-    assert settings["model"] == "a"
-    assert run_methods(QUESTIONS[:3], methods, tmp_path / "run", **options) == run
-    assert len(done) == 6  # nothing was asked twice
+        made = asyncio.run(arun_methods(QUESTIONS[:3], methods, tmp_path / "run", **options))
+    assert made.methods == ["m", "other"]
+    assert [o.answer for o in made.of("m")] == [f"QUESTION {n}" for n in range(3)]
+    assert left == [5, 4, 3, 2, 1, 0]
+    assert read_run(tmp_path / "run", QUESTIONS[:3]) == made
+    assert run(QUESTIONS[:3], methods, tmp_path / "run", **options) == made
+    assert len(left) == 6  # nothing was asked twice
 
 
 def test_methods_and_questions_may_be_added_and_failures_are_asked_again(tmp_path: Path) -> None:
-    questions = [*QUESTIONS[:2], Question("f", "fail")]
-    run = run_methods(questions, [method()], tmp_path)
-    assert [bool(o.error) for o in run.outcomes] == [False, False, True]
-    specs = [read_spec(SPEC), read_spec("n=tests.evaluation.own_graphs:chat")]
-    assert count_left(QUESTIONS[:4], specs, tmp_path) == 2 + 4
-    assert count_left(questions, specs[:1], tmp_path) == 1
-    done: list[Outcome] = []
-    run_methods([*questions, QUESTIONS[2]], [method()], tmp_path, on_done=done.append)
-    assert sorted(o.id for o in done) == ["f", "q2"]
-    assert len(read_run(tmp_path)[0].questions) == 4
+    questions, echo = [*QUESTIONS[:2], Question("f", "fail")], Echo()
+    assert [bool(o.error) for o in run(questions, echo, tmp_path).outcomes] == [False, False, True]
+    echo.asked.clear()
+    run([*questions, QUESTIONS[2]], [echo, Echo("other")], tmp_path)
+    assert echo.asked == ["f", "q2"]
+
+
+def test_a_changed_question_is_asked_again_and_mended_answers_are_not(tmp_path: Path) -> None:
+    echo = Echo()
+    run(QUESTIONS[:2], echo, tmp_path)
+    changed = [QUESTIONS[0]._replace(question="why?"), QUESTIONS[1]._replace(answers=("y",))]
+    made = run(changed, echo, tmp_path)
+    assert [o.answer for o in made.outcomes] == ["WHY?", "QUESTION 1"]
+    assert echo.asked == ["q0", "q1", "q0"]
 
 
 @pytest.mark.parametrize(
@@ -91,42 +68,39 @@ def test_methods_and_questions_may_be_added_and_failures_are_asked_again(tmp_pat
     ],
 )
 def test_no_question_begins_beyond_a_bound(tmp_path: Path, limits: Limits, reason: str) -> None:
-    costly = Costly()
-    run = run_methods(QUESTIONS, [costly], tmp_path, limits=limits)
-    assert run.stopped == reason
-    assert 5 <= costly.asked <= 6  # one may be in flight beside the last
-    assert costly.most == 2
-    rest = run_methods(QUESTIONS[:8], [costly], tmp_path, limits=limits)
+    echo = Echo()
+    assert run(QUESTIONS, echo, tmp_path, limits=limits).stopped == reason
+    assert 5 <= len(echo.asked) <= 6  # one may be in flight beside the last
+    assert echo.most == 2
+    rest = run(QUESTIONS[:8], echo, tmp_path, limits=limits)
     assert (rest.stopped, len(rest.outcomes)) == ("", 8)
 
 
 def test_a_dead_endpoint_ends_the_run_and_keeps_its_rows(tmp_path: Path) -> None:
     with pytest.raises(AllFailed, match="the first 8 questions of m all failed: dead"):
-        run_methods(QUESTIONS, [Costly("dead")], tmp_path, limits=Limits(concurrency=2))
-    assert len(read_run(tmp_path)[0].outcomes) >= 8
+        run(QUESTIONS, Echo(error="dead"), tmp_path, limits=Limits(concurrency=2))
+    assert len(read_run(tmp_path, QUESTIONS).outcomes) >= 8
     some = [Question("f", "fail"), *QUESTIONS]
-    assert len(run_methods(some, [method()], tmp_path / "b").outcomes) == 21
+    assert len(run(some, Echo(), tmp_path / "b").outcomes) == 21
 
 
 def test_what_a_folder_refuses(tmp_path: Path) -> None:
-    run_methods(QUESTIONS[:1], [method()], tmp_path / "run", settings={"model": "a"})
+    run(QUESTIONS[:1], Echo(), tmp_path / "run", settings={"model": "a"})
     with pytest.raises(BadRun, match="other settings"):
-        run_methods(QUESTIONS[:1], [method()], tmp_path / "run", settings={"model": "b"})
-    other = method("m=tests.evaluation.own_graphs:chat")
+        run(QUESTIONS[:1], Echo(), tmp_path / "run", settings={"model": "b"})
+    other = Echo()
+    other.spec = other.spec._replace(kind="crag")
     with pytest.raises(BadRun, match="other settings"):
-        run_methods(QUESTIONS[:1], [other], tmp_path / "run", settings={"model": "a"})
-    changed = [QUESTIONS[0]._replace(question="why?")]
-    with pytest.raises(BadRun, match="another question q0"):
-        run_methods(changed, [method()], tmp_path / "run", settings={"model": "a"})
+        run(QUESTIONS[:1], other, tmp_path / "run", settings={"model": "a"})
     with pytest.raises(BadRun, match="same id"):
-        run_methods([QUESTIONS[0]] * 2, [method()], tmp_path / "new")
+        run([QUESTIONS[0]] * 2, Echo(), tmp_path / "new")
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "questions.jsonl").write_text("mine")
+    (tmp_path / "mine" / "rows.jsonl").write_text("mine")
     with pytest.raises(BadRun):
-        run_methods(QUESTIONS[:1], [method()], tmp_path / "mine")
-    assert (tmp_path / "mine" / "questions.jsonl").read_text() == "mine"
+        run(QUESTIONS[:1], Echo(), tmp_path / "mine")
+    assert (tmp_path / "mine" / "rows.jsonl").read_text() == "mine"
     with pytest.raises(BadRun, match="does not hold a run of eval"):
-        read_run(tmp_path / "mine")
+        read_run(tmp_path / "new", QUESTIONS)
 
 
 @pytest.mark.slow
@@ -142,17 +116,11 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     child.wait()
     with rows.open("ab") as file:
         file.write(b'{"key": "m/q')  # as a kill within a write would leave it
-    kept = len(rows.read_bytes().splitlines()) - 1
-    done: list[Outcome] = []
-    run = run_slowly(tmp_path / "run", done)
-    assert [o.id for o in run.outcomes] == [q.id for q in QUESTIONS]
-    assert len(done) == len(QUESTIONS) - kept > 0
-
-
-def run_slowly(out: Path, done: list[Outcome]) -> Run:
-    limits = Limits(concurrency=1)
-    return run_methods(QUESTIONS, [method()], out, limits=limits, on_done=done.append)
+    kept, echo = len(rows.read_bytes().splitlines()) - 1, Echo()
+    made = run(QUESTIONS, echo, tmp_path / "run")
+    assert [o.id for o in made.outcomes] == [q.id for q in QUESTIONS]
+    assert len(echo.asked) == len(QUESTIONS) - kept > 0
 
 
 if __name__ == "__main__":
-    run_slowly(Path(sys.argv[1]), [])
+    run(QUESTIONS, Echo(seconds=0.05), Path(sys.argv[1]), limits=Limits(concurrency=1))

@@ -2,14 +2,13 @@
 
 import math
 import random
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from selfcorrect_rag.errors import BadArgument
-from selfcorrect_rag.evaluation.statistics import auc, bootstrap_mean, compare, compare_all, mcnemar
+from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare, compare_all, mcnemar
 
 
 @pytest.mark.parametrize(
@@ -92,11 +91,3 @@ def test_only_questions_with_both_scores_count() -> None:
     assert (found.rows, found.difference.value) == (1, 1.0)
     assert compare_all({"x": {"a": 1.0, "c": None}, "y": {"b": 1.0, "c": 1.0}}) == []
     assert compare_all({"x": first, "y": first}, [("x", "z")]) == []
-
-
-@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 1)), max_size=12))
-def test_the_auc_counts_pairs(scored: list[tuple[int, int]]) -> None:
-    positive, negative = ([s for s, label in scored if label == kind] for kind in (1, 0))
-    won = [(a > b) + (a == b) / 2 for a, b in product(positive, negative)]
-    found = auc([(float(s), float(label)) for s, label in scored])
-    assert found == pytest.approx(sum(won) / len(won)) if won else math.isnan(found)

@@ -1,4 +1,4 @@
-"""Compiled graphs of a user's, as ``module:attribute`` names them, and the parts of our own."""
+"""The parts of our graphs over a scripted model, and a method that only counts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,59 +6,17 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import AnyMessage
-from langgraph.graph import END, START, StateGraph
-from typing_extensions import TypedDict
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
+from selfcorrect_rag.evaluation.methods import Spec, read_spec
+from selfcorrect_rag.evaluation.outcomes import Outcome
+from selfcorrect_rag.evaluation.tasks import Question
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.settings import GRAPHS, Settings
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
 
 MODEL = FakeListChatModel(responses=["Lind, I think."])
 PAGES = [Document(f"It was {name}.", metadata={"title": name}) for name in ("Berg", "Lind")]
-
-
-class Chat(TypedDict, total=False):
-    """A conversation."""
-
-    messages: list[AnyMessage]
-
-
-class Asked(TypedDict, total=False):
-    """A question, with the caller's documents and an answer."""
-
-    question: str
-    documents: list[Document]
-    answer: str
-    passages: list[Document]
-
-
-async def _talk(state: Chat) -> Any:
-    return {"messages": [*state["messages"], await MODEL.ainvoke(state["messages"])]}
-
-
-async def _read(state: Asked) -> Any:
-    await asyncio.sleep(0.02)
-    if "fail" in state["question"]:
-        raise ConnectionError("connection refused")
-    documents = state.get("documents") or []
-    answer = f"{state['question'].upper()} of {len(documents)}"
-    return {"answer": answer, "passages": documents}
-
-
-def _compiled(state: Any, step: Any) -> Any:
-    graph = StateGraph(state)
-    graph.add_node("step", step)
-    graph.add_edge(START, "step")
-    graph.add_edge("step", END)
-    return graph.compile()
-
-
-chat = _compiled(Chat, _talk)
-"""Takes messages and answers with one."""
-reads = _compiled(Asked, _read)
-"""Says the question in capitals and counts its documents; fails if it is asked to."""
 NUMBER = 3
 
 
@@ -67,9 +25,14 @@ class ScriptedParts:
 
     chat_model: Any = None
 
-    def __init__(self) -> None:
+    def __init__(self, config: object = None) -> None:
         self.llm = ScriptedReflectionLLM(write=self._write)
         self.queries: list[str] = []
+
+    def __enter__(self) -> "ScriptedParts":
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
 
     @staticmethod
     def _write(prompt: str) -> Any:
@@ -100,6 +63,25 @@ class NameEvaluator(RetrievalEvaluator):
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         return [0.9 if "Lind" in passage else -0.95 for passage in passages]
+
+
+class Echo:
+    """Answers in capitals, for a call and ten tokens; fails if it is asked to."""
+
+    def __init__(self, name: str = "m", error: str = "", seconds: float = 0.0) -> None:
+        self.spec: Spec = read_spec(f"{name}=rag")
+        self.error, self.seconds, self.asked = error, seconds, list[str]()
+        self.most = self.now = 0
+
+    async def answer(self, question: Question) -> Outcome:
+        self.asked.append(question.id)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(self.seconds)
+        self.now -= 1
+        said = Outcome(question.id, self.spec.name, question.question.upper(), model_calls=1)
+        error = self.error or ("down" if "fail" in question.question else "")
+        return said._replace(prompt_tokens=10, error=error)
 
 
 def entails(premise: str, hypothesis: str) -> bool:
