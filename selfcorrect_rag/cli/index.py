@@ -44,7 +44,7 @@ def command(
     from selfcorrect_rag.serving.config import BadOption
     from selfcorrect_rag.serving.parts import find_embeddings
 
-    require("chromadb", "demo")
+    require("bm25s", "demo")
     if not 0 <= options["chunk_overlap"] < options["chunk_words"]:
         raise BadOption("--chunk-overlap must be at least 0, and less than --chunk-words")
     show = progress_line()
@@ -53,7 +53,7 @@ def command(
             report = index_paths(
                 paths,
                 opened,
-                on_progress=lambda p: show(f"{p.done:.0%}  {p.passages:,} passages  {p.source}"),
+                on_progress=lambda done, n, source: show(f"{done:.0%}  {n:,} passages  {source}"),
                 **options,
             )
     except KeyboardInterrupt:

@@ -1,74 +1,86 @@
-"""An index folder: passages in SQLite, their vectors in Chroma, their words in bm25s.
+"""An index folder: passages and their vectors in SQLite, ranked by vectors and by bm25s.
 
-SQLite is what counts: Chroma and bm25s only propose ids. A batch goes into Chroma first and is
-committed to SQLite last, so that a killed run leaves nothing half done. A version number in SQLite
-tells indexes that other processes hold open that something has changed.
+Each batch is one transaction, so that a killed run leaves nothing half done. A version number tells
+indexes that other processes hold open that something has changed. Vectors are compared exactly: a
+hundred thousand take some ten milliseconds.
 """
 
 import json
 import math
-import os
+import shutil
 import sqlite3
-import sys
-import threading
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, NamedTuple, Self
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 
-from selfcorrect_rag.errors import ModelFailed, require, wrap_errors
-from selfcorrect_rag.intake import valid
-from selfcorrect_rag.search.documents import content_id, indexed_text, passage_id, storable
-from selfcorrect_rag.search.filters import Filter, matches, normal
-from selfcorrect_rag.search.folder import (
-    INDEX_FILE,
-    OTHER_VERSION,
-    EmbedderMismatch,
-    NoIndex,
-    index_errors,
-    make_folder,
-    make_private,
+from selfcorrect_rag.errors import (
+    ModelFailed,
+    SelfCorrectError,
+    disk_full,
+    error_codes,
+    require,
+    wrap_errors,
 )
-from selfcorrect_rag.search.ranking import count_words, fuse, load_words, spread, tokenize
+from selfcorrect_rag.intake import valid
+from selfcorrect_rag.search.documents import INDEX_FILE, indexed_text, passage_id
+from selfcorrect_rag.search.filters import Filter, compile_filter
 
 Ranking = Literal["hybrid", "dense", "bm25"]
 BATCH_SIZE = 128
 """Passages embedded and written at once; a killed run loses at most one batch."""
-_GRAPH = {"space": "cosine", "max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
-_LAYOUT = 1
+_RRF = 60
+"""Reciprocal rank fusion adds 1 / (60 + rank) of each ranking."""
+_SAME_PLACE = 2
+"""Passages of one page or section that come before those of other places."""
+_WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"  # scripts without spaces
+_TOKEN = rf"(?u)[{_WIDE}]|[^\W{_WIDE}]+"
+_LAYOUT = 2
+_OTHER_VERSION = "{} was made by an earlier version: index again, into a new folder"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (
     source TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, fault TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS passages (
-    id TEXT PRIMARY KEY, source TEXT NOT NULL, content TEXT NOT NULL, text TEXT NOT NULL,
-    metadata TEXT NOT NULL);
+    id TEXT PRIMARY KEY, source TEXT NOT NULL, text TEXT NOT NULL, metadata TEXT NOT NULL,
+    vector BLOB);
 CREATE INDEX IF NOT EXISTS sources ON passages (source);
-CREATE INDEX IF NOT EXISTS contents ON passages (content);
 """
+_NEXT_VERSION = "UPDATE meta SET value = value + 1 WHERE key = 'version'"
 _AMONG = "FROM passages WHERE id IN (SELECT value FROM json_each(?))"
-_clients: dict[str, tuple[int, Any]] = {}
-"""One Chroma client a folder with the version it was opened at: Chroma shares what a process has
-open, and does not see what others write."""
-_clients_lock = threading.RLock()
 
 
-def _forget_clients() -> None:
-    """Open Chroma anew in a forked process, which has none of its threads."""
-    global _clients_lock
-    _clients_lock = threading.RLock()
-    _clients.clear()
-    if shared := sys.modules.get("chromadb.api.shared_system_client"):
-        shared.SharedSystemClient.clear_system_cache()
+class NoIndex(SelfCorrectError, FileNotFoundError):
+    """A folder holds no index, or one of an earlier version."""
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_clients)
+class UnreadableIndex(SelfCorrectError, OSError):
+    """An index is damaged, or may not be read or written, or its folder holds something else."""
+
+
+class IndexBusy(SelfCorrectError, RuntimeError):
+    """Another process is writing to the index."""
+
+
+class EmbedderMismatch(SelfCorrectError, ValueError):
+    """An index was made with other embeddings than it is opened with."""
+
+
+class _Snapshot(NamedTuple):
+    """The passages of one version in memory, those of the same content as one."""
+
+    version: int
+    passages: list[list[Document]]
+    vectors: Any
+    """Of unit length, float32 (passages, dimensions)."""
+    words: Any
+    """``bm25s.BM25``; None if there are no words."""
 
 
 class Index:
@@ -83,21 +95,23 @@ class Index:
         NoIndex: the folder holds an index of an earlier version.
         EmbedderMismatch: the index was made with other embeddings.
         UnreadableIndex: the folder holds other files, or cannot be read.
-        IndexBusy, ReadOnlyIndex, DiskFull: at any call.
+        IndexBusy, DiskFull: at any call.
         MissingExtra: the extra ``demo`` is not installed.
     """
 
     def __init__(
         self, path: str | Path, embeddings: Embeddings | Literal["bm25"] | None = None
     ) -> None:
-        self.path, self._lock = Path(path), threading.RLock()
-        self._words: tuple[int, list[str], Any] | None = None
+        self.path = Path(path)
+        self._held: _Snapshot | None = None
         require("bm25s", "demo")
-        with index_errors(self.path):
-            make_folder(self.path)
+        with _index_errors(self.path):
+            _make_folder(self.path)
             with self._database() as database:
                 database.executescript(_SCHEMA)
                 known = dict(database.execute("SELECT key, value FROM meta"))
+                if known.get("layout", _LAYOUT) != _LAYOUT:
+                    raise NoIndex(_OTHER_VERSION.format(self.path))
                 if embeddings == "bm25" or (embeddings is None and known.get("embedder") == "bm25"):
                     self.embeddings = None
                 else:
@@ -106,9 +120,7 @@ class Index:
                 if "embedder" not in known:  # a read-only index can be searched
                     rows = [("embedder", name), ("layout", _LAYOUT), ("version", 0)]
                     database.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", rows)
-            make_private(self.path)
-        if known.get("layout", _LAYOUT) != _LAYOUT:
-            raise NoIndex(OTHER_VERSION.format(self.path))
+            self._make_private()
         if known.get("embedder", name) != name:
             raise EmbedderMismatch(
                 f"{self.path} was indexed with {known['embedder']}, not with {name}: "
@@ -132,24 +144,27 @@ class Index:
             BadFilter: the filter is not in that language.
             ModelFailed: the embeddings raised.
         """
-        where = None if filter is None else normal(filter)
+        is_let = (lambda metadata: True) if filter is None else compile_filter(filter)
         query, vector = valid(query), None
         if self.embeddings is not None and ranking != "bm25":
             with wrap_errors(ModelFailed, "the embeddings"):
                 vector = self.embeddings.embed_query(query)
-        with index_errors(self.path), self._lock:
-            total, depth = self._one("SELECT count(*) FROM passages"), max(50, 4 * k)
-            while total:
-                rankings = []
-                if vector is not None:
-                    rankings.append(self._nearest(vector, depth, where))
-                if ranking != "dense":
-                    rankings.append(self._best_words(query, depth))
-                found = spread(self._merged(fuse(rankings), where))
-                if len(found) >= k or depth >= total:
-                    return found[:k]
-                depth *= 8
-        return []
+        with _index_errors(self.path):
+            held = self._snapshot()
+        kept = {
+            place: copies
+            for place, every in enumerate(held.passages)
+            if (copies := [copy for copy in every if is_let(copy.metadata)])
+        }
+        ranked: dict[int, float] = {}
+        for scores, least in self._scores(held, query, vector, ranking):
+            best = (i for i in (-scores).argsort(kind="stable").tolist() if i in kept)
+            for rank, place in enumerate(islice(best, max(50, 4 * k)), 1):
+                if scores[place] > least:
+                    ranked[place] = ranked.get(place, 0.0) + 1 / (_RRF + rank)
+        order = sorted(ranked, key=lambda place: -ranked[place])
+        found = [_merged(kept[place], ranked[place] / ranked[order[0]]) for place in order]
+        return _spread(found)[:k]
 
     def as_retriever(self, k: int = 5) -> BaseRetriever:
         """Return a LangChain retriever for the ``k`` best passages."""
@@ -171,103 +186,71 @@ class Index:
 
     def __len__(self) -> int:
         """Return the number of different passages."""
-        with index_errors(self.path):
-            return self._one("SELECT count(DISTINCT content) FROM passages")
-
-    def close(self) -> None:
-        """Close files; the index may still be used and opens them again."""
-        with self._lock, _clients_lock:
-            self._words = None
-            _, client = _clients.pop(str(self.path.resolve()), (0, None))
-            if client is not None:
-                client.close()
+        with _index_errors(self.path):
+            return len(self._snapshot().passages)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self._held = None  # nothing stays open: it may still be used
 
     # Writing
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the index for one writer; at the end, readers see all that was written.
+        """Hold the index for one writer.
 
         Raises:
             IndexBusy: another writer holds it; its hold ends with its process.
         """
         with (
-            index_errors(self.path),
+            _index_errors(self.path),
             closing(sqlite3.connect(self.path / "lock.sqlite3", timeout=0)) as lock,
         ):
             lock.execute("BEGIN EXCLUSIVE")
             try:
                 yield
             finally:
-                with self._database() as database:  # "open" may be a killed run's
-                    changed = database.execute("DELETE FROM meta WHERE key = 'open'").rowcount
-                    if changed:
-                        database.execute("UPDATE meta SET value = value + 1 WHERE key = 'version'")
-                if changed:
-                    with self._lock:
-                        self._load_words()
-                make_private(self.path)
+                self._store_words(self._snapshot())
+                self._make_private()
 
     def write(self, documents: Sequence[Document]) -> int:
         """Write a batch within `writing`, and return how many passages are new."""
-        passages = {passage_id(d): d for d in map(storable, documents) if d.page_content.strip()}
-        metadata = {id_: json.dumps(d.metadata, sort_keys=True) for id_, d in passages.items()}
+        passages = {passage_id(d): d for d in documents if d.page_content.strip()}
         with self._database() as database:
-            rows = database.execute(f"SELECT id, metadata {_AMONG}", [json.dumps(list(passages))])
-            known = dict(rows.fetchall())
-            database.execute("INSERT OR IGNORE INTO meta VALUES ('open', 1)")
-        changed = {id_: d for id_, d in passages.items() if known.get(id_) != metadata[id_]}
-        if changed and self.embeddings is not None:
-            self._write_vectors(changed)
+            rows = database.execute(f"SELECT id {_AMONG}", [json.dumps(list(passages))])
+            known = {id_ for (id_,) in rows}
+        vectors = self._embed([id_ for id_ in passages if id_ not in known], passages)
         with self._database() as database:
+            database.execute(_NEXT_VERSION)
             database.executemany(
-                "INSERT OR REPLACE INTO passages VALUES (?, ?, ?, ?, ?)",
+                "INSERT INTO passages VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata",
                 [
-                    (id_, str(d.metadata.get("source", "")), content_id(d), d.page_content, m)
-                    for id_, d in changed.items()
-                    if (m := metadata[id_])
+                    (
+                        id_,
+                        valid(str(document.metadata.get("source", ""))),
+                        valid(document.page_content),
+                        _to_json(document.metadata),
+                        vectors.get(id_),
+                    )
+                    for id_, document in passages.items()
                 ],
             )
         return len(passages) - len(known)
 
-    def remove(self, ids: Sequence[str]) -> None:
-        """Remove passages within `writing`."""
-        if self.embeddings is not None:
-            for start in range(0, len(ids), BATCH_SIZE):
-                with self._collection() as collection:
-                    collection.delete(ids=list(ids[start : start + BATCH_SIZE]))
-        with self._database() as database:
-            database.execute("INSERT OR IGNORE INTO meta VALUES ('open', 1)")
-            database.execute(f"DELETE {_AMONG}", [json.dumps(list(ids))])
-
-    def _write_vectors(self, passages: Mapping[str, Document]) -> None:
-        assert self.embeddings is not None
-        with self._collection() as collection:
-            held = collection.get(ids=list(passages), include=["embeddings"])
-        vectors = {i: v.tolist() for i, v in zip(held["ids"], held["embeddings"], strict=True)}
-        new = [id_ for id_ in passages if id_ not in vectors]
+    def _embed(self, ids: Sequence[str], passages: Mapping[str, Document]) -> dict[str, bytes]:
+        if self.embeddings is None or not ids:
+            return {}
         with wrap_errors(ModelFailed, "the embeddings"):
-            made = self.embeddings.embed_documents([indexed_text(passages[id_]) for id_ in new])
-            if len(made) != len(new):
-                raise ValueError(f"{len(made)} vectors for {len(new)} passages")
+            made = self.embeddings.embed_documents([indexed_text(passages[id_]) for id_ in ids])
+            if len(made) != len(ids):
+                raise ValueError(f"{len(made)} vectors for {len(ids)} passages")
             if not all(math.isfinite(sum(vector)) for vector in made):
                 raise ValueError("a vector holds a value that is not a number")
-        vectors |= zip(new, made, strict=True)
-        with self._collection() as collection:
-            if held["ids"]:  # an update would merge metadata
-                collection.delete(ids=held["ids"])
-            collection.add(
-                ids=list(passages),
-                embeddings=[vectors[id_] for id_ in passages],
-                documents=[d.page_content for d in passages.values()],
-                metadatas=[d.metadata or None for d in passages.values()],
-            )
+        vectors = require("numpy", "demo").asarray(made, "float32")
+        return {id_: vector.tobytes() for id_, vector in zip(ids, vectors, strict=True)}
 
     # Files, within `writing`
 
@@ -279,118 +262,91 @@ class Index:
 
     def sources(self) -> list[str]:
         """Return all sources that hold passages."""
-        query = "SELECT source FROM passages UNION SELECT source FROM files ORDER BY source"
         with self._database() as database:
-            return [source for (source,) in database.execute(query)]
+            rows = database.execute("SELECT DISTINCT source FROM passages ORDER BY source")
+            return [source for (source,) in rows]
 
     def finish(self, source: str, ids: set[str], fingerprint: str, fault: str) -> int:
-        """Record a source as finished; return how many passages it no longer has.
-
-        Without a fingerprint, the source is forgotten.
-        """
+        """Record a source as finished; return how many passages it no longer has."""
         with self._database() as database:
             rows = database.execute("SELECT id FROM passages WHERE source = ?", [source])
             stale = [id_ for (id_,) in rows if id_ not in ids]
-        if stale:
-            self.remove(stale)
-        with self._database() as database:
-            database.execute("DELETE FROM files WHERE source = ?", [source])
-            if fingerprint:
-                row = (source, fingerprint, fault)
-                database.execute("INSERT INTO files VALUES (?, ?, ?)", row)
+            database.execute(f"DELETE {_AMONG}", [json.dumps(stale)])
+            row = (source, fingerprint, fault)
+            database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", row)
+            database.execute(_NEXT_VERSION)
         return len(stale)
 
-    # Ranking
+    # Reading
 
-    def _nearest(self, vector: list[float], n: int, where: Filter | None) -> list[str]:
-        options = {} if where is None else {"where": where}
-        with self._collection() as collection:
-            found = collection.query(
-                query_embeddings=[vector], n_results=n, include=["distances"], **options
-            )
-        return cast(list[str], found["ids"][0])
+    def _scores(
+        self, held: _Snapshot, query: str, vector: list[float] | None, ranking: Ranking
+    ) -> Iterator[tuple[Any, float]]:
+        """Yield scores of all passages, and the number that the score of a match exceeds."""
+        numpy = require("numpy", "demo")
+        if vector is not None and held.passages:
+            yield held.vectors @ numpy.asarray(vector, "float32"), -math.inf
+        tokens = _tokenize([query])[0] if held.words is not None and ranking != "dense" else []
+        if tokens := [token for token in tokens if token in held.words.vocab_dict]:
+            yield held.words.get_scores(tokens), 0.0
 
-    def _best_words(self, query: str, n: int) -> list[str]:
-        ids, bm25 = self._load_words()
-        (tokens,) = tokenize([query])
-        if bm25 is None or not tokens:
-            return []
-        places, scores = bm25.retrieve(
-            [tokens], k=min(n, len(ids)), show_progress=False, backend_selection="numpy"
-        )
-        found = sorted(zip(-scores[0], places[0], strict=True))  # copies in their order
-        return [ids[place] for score, place in found if score < 0]
-
-    def _merged(self, ranked: Mapping[str, float], where: Filter | None) -> list[Document]:
-        """Return the passages that the filter lets through, those of the same content as one."""
+    def _snapshot(self) -> _Snapshot:
+        """Return the passages of the current version."""
         with self._database() as database:
+            (version,) = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+            if self._held is not None and self._held.version == version:
+                return self._held
             rows = database.execute(
-                f"SELECT id, content, text, metadata {_AMONG}", [json.dumps(list(ranked))]
+                "SELECT id, text, metadata, vector FROM passages ORDER BY rowid"
             ).fetchall()
-        known = {id_: rest for id_, *rest in rows}
-        merged: dict[str, Document] = {}
-        for id_, score in ranked.items():
-            content, text, stored = known.get(id_, ("", "", "{}"))
-            metadata = json.loads(stored)
-            if not text or (where is not None and not matches(where, metadata)):
-                continue
-            if content not in merged:
-                best = next(iter(ranked.values()))
-                metadata["score"] = score / best
-                merged[content] = Document(text, id=id_, metadata=metadata)
-            elif "source" in metadata:
-                first = merged[content].metadata
-                sources = {*first.get("sources", [first.get("source")]), metadata["source"]}
-                first["sources"] = sorted(sources)
-        return list(merged.values())
+        passages: dict[str, list[Document]] = {}
+        vectors: dict[str, bytes] = {}
+        for id_, text, metadata, vector in rows:
+            document = Document(text, id=id_, metadata=json.loads(metadata))
+            passages.setdefault(indexed_text(document), []).append(document)
+            vectors.setdefault(indexed_text(document), vector)
+        groups, matrix = list(passages.values()), None
+        if groups and self.embeddings is not None:
+            numpy = require("numpy", "demo")
+            flat = numpy.frombuffer(b"".join(vectors.values()), "float32")
+            matrix = flat.reshape(len(groups), -1)
+            lengths = numpy.linalg.norm(matrix, axis=1, keepdims=True)
+            matrix = matrix / numpy.maximum(lengths, 1e-12)
+        held = self._held = _Snapshot(version, groups, matrix, self._load_words(version, groups))
+        return held
 
-    # Storage
+    def _load_words(self, version: int, groups: Sequence[Sequence[Document]]) -> Any:
+        """Return the stored BM25 of this version, or else compute it."""
+        bm25s = require("bm25s", "demo")
+        with suppress(Exception):  # there is none, or a damaged one
+            return bm25s.BM25.load(self.path / f"words-{version}", mmap=True, show_progress=False)
+        tokens = _tokenize([indexed_text(copies[0]) for copies in groups])
+        if not any(tokens):
+            return None
+        words = bm25s.BM25()
+        words.index(tokens, show_progress=False)
+        return words
 
-    def _load_words(self) -> tuple[list[str], Any]:
-        """Return the passages' ids and their BM25, of the current version."""
-        version = self._one("SELECT value FROM meta WHERE key = 'version'")
-        if self._words is None or self._words[0] != version:
-            folder = self.path / f"words-{version}"
-            found = load_words(folder)
-            if found is None:
-                with self._database() as database:
-                    rows = database.execute(
-                        "SELECT id, text, metadata FROM passages ORDER BY rowid"
-                    )
-                    known = {id_: Document(text, metadata=json.loads(m)) for id_, text, m in rows}
-                found = count_words({id_: indexed_text(d) for id_, d in known.items()}, folder)
-                make_private(self.path)
-            self._words = version, *found
-        return self._words[1:]
-
-    @contextmanager
-    def _collection(self) -> Iterator[Any]:
-        """Hold Chroma's collection as of the index's version."""
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # chromadb imports onnxruntime
-        chromadb = require("chromadb", "demo")
-        name = str(self.path.resolve())
-        version = self._one("SELECT value FROM meta WHERE key = 'version'")
-        with _clients_lock:
-            opened, client = _clients.get(name, (-1, None))
-            if opened != version:
-                if client is not None:
-                    client.close()
-                options = chromadb.Settings(anonymized_telemetry=False)
-                client = chromadb.PersistentClient(name, settings=options)
-                _clients[name] = version, client
-            yield client.get_or_create_collection(
-                "passages", embedding_function=None, configuration={"hnsw": _GRAPH}
-            )
-
-    def _one(self, query: str) -> int:
-        with self._database() as database:
-            return int(database.execute(query).fetchone()[0])
+    def _store_words(self, held: _Snapshot) -> None:
+        folder = self.path / f"words-{held.version}"
+        if held.words is None or folder.exists():
+            return
+        with tempfile.TemporaryDirectory(dir=self.path, prefix="new-") as new:
+            held.words.save(Path(new) / "words", show_progress=False)
+            for earlier in self.path.glob("words-*"):
+                shutil.rmtree(earlier, ignore_errors=True)
+            (Path(new) / "words").rename(folder)
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         """Open SQLite for one transaction."""
         with closing(sqlite3.connect(self.path / INDEX_FILE)) as database, database:
             yield database
+
+    def _make_private(self) -> None:
+        for path in self.path.rglob("*"):
+            with suppress(OSError):
+                path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def is_index(path: Path) -> bool:
@@ -428,3 +384,74 @@ def _default_embeddings() -> Embeddings:
     from selfcorrect_rag.reader.embeddings import ReaderEmbeddings
 
     return ReaderEmbeddings()
+
+
+def _merged(copies: Sequence[Document], score: float) -> Document:
+    first = copies[0]
+    sources = sorted({str(d.metadata["source"]) for d in copies if "source" in d.metadata})
+    metadata = {**first.metadata, **({"sources": sources} if sources[1:] else {}), "score": score}
+    return Document(first.page_content, id=first.id, metadata=metadata)
+
+
+def _spread(documents: Sequence[Document]) -> list[Document]:
+    """Put passages of a place that has two better ones behind those of other places."""
+    taken: dict[tuple[Any, ...], int] = {}
+    first: list[Document] = []
+    later: list[Document] = []
+    for document in documents:
+        place = tuple(str(document.metadata.get(key)) for key in ("source", "page", "heading"))
+        taken[place] = taken.get(place, 0) + ("chunk" in document.metadata)
+        (later if taken[place] > _SAME_PLACE else first).append(document)
+    return [*first, *later]
+
+
+def _tokenize(texts: list[str]) -> list[list[str]]:
+    """Return each text's words, without English stop words."""
+    found: list[list[str]] = require("bm25s", "demo").tokenize(
+        [text.casefold() for text in texts],
+        lower=False,
+        token_pattern=_TOKEN,
+        stopwords="english",
+        return_ids=False,
+        show_progress=False,
+    )
+    return found
+
+
+def _to_json(metadata: Mapping[str, Any]) -> str:
+    known = {valid(str(key)): value for key, value in metadata.items() if value is not None}
+    return valid(json.dumps(known, ensure_ascii=False, default=str))
+
+
+def _make_folder(path: Path) -> None:
+    """Make an index's folder, or refuse one that holds something else."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    held = {entry.name for entry in path.iterdir()}
+    if held and INDEX_FILE not in held:
+        if any(name.endswith(".sqlite3") for name in held):
+            raise NoIndex(_OTHER_VERSION.format(path))
+        raise UnreadableIndex(f"{path} holds other files: give the index a new or empty folder")
+
+
+@contextmanager
+def _index_errors(path: Path) -> Iterator[None]:
+    """Raise what SQLite and the disk raise as errors that say what to do."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        if isinstance(error, SelfCorrectError):
+            raise
+        code, _ = error_codes(error)
+        if full := disk_full(path, error):
+            raise full from error
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise IndexBusy(
+                f"another process is writing to {path}: run again when it has finished"
+            ) from error
+        is_closed = isinstance(error, PermissionError) or code in (3, 8, 14, 23)  # SQLite's
+        told = "may not be read or written" if is_closed else "does not open as an index"
+        todo = "check its permissions" if is_closed else "repair it"
+        reason = " ".join(str(error).split())
+        raise UnreadableIndex(
+            f"{path} {told} ({reason}): {todo}, or index into a new folder"
+        ) from error

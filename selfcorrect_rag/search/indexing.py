@@ -9,23 +9,23 @@ prunes.
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from langchain_core.documents import Document
-
+from selfcorrect_rag.search.convert import NotRead
 from selfcorrect_rag.search.documents import (
     MAX_BYTES,
     PASSAGE_OVERLAP,
     PASSAGE_WORDS,
-    Converter,
+    Problem,
+    convert,
+    find_files,
     passage_id,
     passages,
+    source_name,
     split,
-    storable,
 )
-from selfcorrect_rag.search.files import Problem, find_files, source_name
 from selfcorrect_rag.search.index import BATCH_SIZE, Index
-from selfcorrect_rag.search.sections import NotRead
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,6 @@ class IndexReport:
     """Indexed files under the given paths that no longer exist; gone from the index if pruned."""
 
 
-@dataclass(frozen=True)
-class IndexProgress:
-    """The progress of an indexing run."""
-
-    done: float
-    """Fraction of the bytes of all files, in [0, 1]."""
-    source: str
-    passages: int
-    """Passages handled in this run, new or not."""
-    added: int
-
-
 def index_paths(
     paths: Iterable[str | Path],
     index: Index,
@@ -70,22 +58,22 @@ def index_paths(
     max_bytes: int = MAX_BYTES,
     prune: bool = False,
     follow_links: bool = False,
-    on_progress: Callable[[IndexProgress], None] = lambda progress: None,
+    on_progress: Callable[[float, int, str], None] = lambda done, passages, source: None,
 ) -> IndexReport:
-    """Put files, and the files in folders, into ``index``; see `documents.load` for the metadata.
+    """Put files, and the files in folders, into ``index``; see `load` for the metadata.
 
     Args:
         chunk_words: Length of a passage, in words.
         chunk_overlap: Words that a passage may repeat of the one before.
         encoding: Of text files that are not UTF-8; None detects Windows-1252 and refuses the rest.
-        max_bytes: Largest file, unpacked if it is gzipped.
         prune: Remove the passages of files under ``paths`` that no longer exist.
         follow_links: Follow links out of ``paths`` too; otherwise each is a problem in the report.
-        on_progress: Called after each batch and after each file.
+        on_progress: Called after each batch and file with the fraction of files that are done, in
+            [0, 1], the passages handled, and the file.
 
     Raises:
         IndexBusy: another process is indexing into the same folder.
-        DiskFull, ReadOnlyIndex, UnreadableIndex: the folder is at fault.
+        DiskFull, UnreadableIndex: the folder is at fault.
         ModelFailed: the index's embeddings raised, or gave no usable vectors.
         ValueError: not 0 <= chunk_overlap < chunk_words.
     """
@@ -94,46 +82,39 @@ def index_paths(
     found = list(find_files(paths, follow_links=follow_links))
     files = [path for path in found if isinstance(path, Path)]
     problems = [problem for problem in found if isinstance(problem, Problem)]
-    whole = max(1, sum(map(_size, files)))
-    done = read = unchanged = handled = added = removed = 0
-    with index.writing(), Converter(encoding, max_bytes) as converter:
+    read = unchanged = handled = added = removed = 0
+    with index.writing():
         finished = index.finished()
-        for path in files:
-            source, faults = source_name(path), list[str]()
+        for place, path in enumerate(files):
+            source = source_name(path)
             try:
                 with path.open("rb") as file:
                     digest = hashlib.file_digest(file, "sha256").hexdigest()
                 fingerprint = f"{digest}:{chunk_words}:{chunk_overlap}:{encoding}"
-                if source in finished and finished[source][0] == fingerprint:
+                known, fault = finished.get(source, ("", ""))
+                if known == fingerprint:
                     unchanged += 1
-                    if finished[source][1]:
-                        problems.append(Problem(source, finished[source][1], partly=True))
                 else:
+                    sections, faults = convert(path, encoding, max_bytes)
+                    rest = passages(sections, source, chunk_words, chunk_overlap)
                     ids: set[str] = set()
-                    batch: list[Document] = []
-                    sections = converter.sections(path, faults)
-                    for passage in passages(sections, source, chunk_words, chunk_overlap):
-                        batch.append(storable(passage))
-                        ids.add(passage_id(batch[-1]))
-                        if len(batch) == BATCH_SIZE:
-                            added += index.write(batch)
-                            handled += len(batch)
-                            on_progress(IndexProgress(done / whole, source, handled, added))
-                            batch = []
-                    added += index.write(batch)
-                    handled += len(batch)
-                    removed += index.finish(source, ids, fingerprint, "; ".join(faults))
+                    while batch := list(islice(rest, BATCH_SIZE)):
+                        added += index.write(batch)
+                        ids.update(map(passage_id, batch))
+                        handled += len(batch)
+                        on_progress(place / len(files), handled, source)
+                    fault = "; ".join(faults)
+                    removed += index.finish(source, ids, fingerprint, fault)
                     read += 1
-                    if faults:
-                        problems.append(Problem(source, "; ".join(faults), partly=True))
+                if fault:
+                    problems.append(Problem(source, fault, partly=True))
             except NotRead as error:
                 problems.append(Problem(source, str(error)))
             except OSError as error:
                 if error.filename is None:  # of the index, not of the file
                     raise
                 problems.append(Problem(source, error.strerror or str(error)))
-            done += _size(path)
-            on_progress(IndexProgress(min(1.0, done / whole), source, handled, added))
+            on_progress((place + 1) / len(files), handled, source)
         vanished = [
             source
             for source in index.sources()
@@ -146,18 +127,11 @@ def index_paths(
     )
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
 def _is_gone(path: Path) -> bool:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return True
     except OSError:  # there, but out of reach: no reason to drop what is indexed
-        return False
+        pass
     return False

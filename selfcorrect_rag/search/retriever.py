@@ -14,8 +14,8 @@ from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda, ensure_config
-from langchain_core.runnables.config import run_in_executor, set_config_context
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables.config import patch_config, run_in_executor, set_config_context
 from langchain_core.runnables.utils import accepts_config, is_async_callable, is_async_generator
 from langchain_core.tools import BaseTool
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore, VectorStoreRetriever
@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field
 
 from selfcorrect_rag.errors import BadArgument, Fault, RetrievalFailed, wrap_errors
 from selfcorrect_rag.intake import aas_documents, as_documents
-from selfcorrect_rag.search.filters import BadFilter, Filter, matches, normal
+from selfcorrect_rag.search.filters import BadFilter, Filter, Test, compile_filter
 from selfcorrect_rag.search.index import Index
 
 Retriever = Runnable[str, Any] | VectorStore | Callable[[str], Any]
@@ -50,32 +50,28 @@ class IndexRetriever(BaseRetriever):
     def invoke(
         self, input: str, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
-        kwargs.setdefault("filter", run_filter(config))
-        return super().invoke(input, config, **kwargs)
+        return super().invoke(input, config, **{"filter": run_filter(config), **kwargs})
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
-        kwargs.setdefault("filter", run_filter(config))
-        return await super().ainvoke(input, config, **kwargs)
+        return await super().ainvoke(input, config, **{"filter": run_filter(config), **kwargs})
 
     def _get_relevant_documents(
         self,
         query: str,
         *,
-        run_manager: CallbackManagerForRetrieverRun,
+        run_manager: Any,
         k: int | None = None,
         filter: Filter | None = None,
     ) -> list[Document]:
         return self.index.search(query, k or self.k, filter=filter)
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, **options: Any
+        self, query: str, *, run_manager: Any, **options: Any
     ) -> list[Document]:
-        run = run_manager.get_sync()
-        return await run_in_executor(
-            None, self._get_relevant_documents, query, run_manager=run, **options
-        )
+        search = self._get_relevant_documents
+        return await run_in_executor(None, search, query, run_manager=run_manager, **options)
 
 
 def run_filter(config: RunnableConfig | None = None) -> Filter | None:
@@ -115,17 +111,14 @@ class AnyRetriever(Runnable[str, list[Document]]):
         retriever: Any,
         source: str = "the retriever",
         fault: type[Fault] = RetrievalFailed,
-        read: Callable[[Any], Any] | None = None,
+        read: Callable[[Any], Any] = lambda found: found,
         *,
         filters: bool = True,
     ) -> None:
         self._is_store = isinstance(retriever, VectorStore)
+        self._source, self._fault, self._read, self._filters = source, fault, read, filters
         if isinstance(retriever, VectorStore):
             retriever = retriever.as_retriever()
-        twin = None
-        if type(retriever) is RunnableLambda:  # it would add up the items of a generator
-            twin = vars(retriever).get("afunc")
-            retriever = vars(retriever).get("func", twin)
         is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, _NO_RETRIEVERS)
         if not is_runnable and not takes_one(retriever):
             hint = ": give its .as_retriever()" if hasattr(retriever, "as_retriever") else ""
@@ -133,127 +126,102 @@ class AnyRetriever(Runnable[str, list[Document]]):
                 "retriever must be a LangChain retriever or vector store, or a function from a "
                 f"query to documents, got {type(retriever).__name__}{hint}"
             )
-        self._source, self._fault, self._filters = source, fault, filters
-        self._read = read or (lambda found: found)
-        self._inner: Runnable[str, Any] = retriever
         if not is_runnable:
             name = getattr(retriever, "__name__", type(retriever).__name__)
-            self._inner = FunctionRetriever(
+            self._read = lambda found: found
+            retriever = _FunctionRetriever(
                 name="retriever" if name == "<lambda>" else name,
                 function=retriever,
-                afunction=twin,
+                read=read,
                 source=source,
-                fault=fault,
-                read=self._read,
             )
-            self._read = list
+        self._inner: Runnable[str, Any] = retriever
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
-            options, wanted = self._options(config, k)
-            with set_config_context(ensure_config(config)) as context:
-                found = context.run(self._inner.invoke, input, config, **options)
-            return self._within(as_documents(self._read(found), self._source), wanted)
+            options, is_let = self._options(config, k)
+            found = self._inner.invoke(input, config, **options)
+            return self._within(as_documents(self._read(found), self._source), is_let)
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
-            options, wanted = self._options(config, k)
-            with set_config_context(ensure_config(config)) as context:
-                call = self._inner.ainvoke(input, config, **options)
-                found: Any = await asyncio.create_task(call, context=context)
-            found = await found if inspect.isawaitable(found) else found
-            return self._within(await aas_documents(self._read(found), self._source), wanted)
+            options, is_let = self._options(config, k)
+            found = await self._inner.ainvoke(input, config, **options)
+            return self._within(await aas_documents(self._read(found), self._source), is_let)
 
     def _options(
         self, config: RunnableConfig | None, k: int | None
-    ) -> tuple[dict[str, Any], Filter | None]:
-        """Return the arguments for a call, and the filter that its results must satisfy."""
+    ) -> tuple[dict[str, Any], Test | None]:
+        """Return the arguments for a call, and the test that its results must satisfy."""
         inner, wanted = self._inner, run_filter(config)
         options: dict[str, Any] = {"k": k} if self._is_store and k is not None else {}
         if isinstance(inner, IndexRetriever) and k is not None:
             options = {"k": min(k, inner.k)}
+        if isinstance(inner, _FunctionRetriever):
+            options = {"run": ensure_config(config)}
         if wanted is None:
             return options, None
+        is_store = isinstance(inner, VectorStoreRetriever)
         try:
-            known = normal(wanted)
+            is_let = compile_filter(wanted)
         except BadFilter:
-            if not isinstance(inner, VectorStoreRetriever):
+            if not is_store:
                 raise
             return {**options, "filter": wanted}, None  # in the store's own language
         if isinstance(inner, VectorStoreRetriever):
             own = inner.search_kwargs.get("filter")
             options["filter"] = {"$and": [own, wanted]} if isinstance(own, Mapping) else wanted
             if isinstance(inner.vectorstore, InMemoryVectorStore):
-                options["filter"] = lambda d: matches(known, d.metadata) and (not own or own(d))
-        elif isinstance(inner, IndexRetriever):
-            options["filter"] = wanted
-        return options, known if self._filters else None
+                options["filter"] = lambda d: is_let(d.metadata) and (not own or own(d))
+        return options, is_let if self._filters else None
 
     @staticmethod
-    def _within(found: list[Document], wanted: Filter | None) -> list[Document]:
-        return [d for d in found if wanted is None or matches(wanted, d.metadata)]
+    def _within(found: list[Document], is_let: Test | None) -> list[Document]:
+        return [d for d in found if is_let is None or is_let(d.metadata)]
 
 
-class FunctionRetriever(BaseRetriever):
+class _FunctionRetriever(BaseRetriever):
     """A function from a query to documents; its calls are retriever runs in traces."""
 
     function: Any
-    """The function, which may be async, for async runs only."""
-    afunction: Any = None
-    """Its async form, if it has both."""
-    source: str
-    """Its name in error messages."""
-    fault: type[Fault]
-    """The error to raise if it raises."""
-    read: Any = list
+    read: Any
     """Converts its results to what `as_documents` takes."""
+    source: str
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, run: Any = None
     ) -> list[Document]:
-        config: RunnableConfig = {**ensure_config(), "callbacks": run_manager.get_child()}
-        with wrap_errors(self.fault, self.source), set_config_context(config) as context:
-            return context.run(self._documents, query)
+        with set_config_context(patch_config(run, callbacks=run_manager.get_child())) as context:
+            return context.run(lambda: as_documents(self.read(self._call(query)), self.source))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, run: Any = None
     ) -> list[Document]:
-        function = self.afunction or self.function
-        config: RunnableConfig = {
-            **ensure_config(),
-            "callbacks": run_manager.get_sync().get_child(),
-        }
-
         async def documents() -> list[Document]:
-            if is_async_callable(function) or is_async_generator(function):
-                found = self._called(function, query)
+            if is_async_callable(self.function) or is_async_generator(self.function):
+                found = self._call(query)
             else:  # a StopIteration in a bare thread would never end the wait
-                found = await run_in_executor(None, self._called, function, query)
+                found = await run_in_executor(None, self._call, query)
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
 
-        with wrap_errors(self.fault, self.source), set_config_context(config) as context:
+        child = run_manager.get_sync().get_child()
+        with set_config_context(patch_config(run, callbacks=child)) as context:
             return await asyncio.create_task(documents(), context=context)
 
-    def _documents(self, query: str) -> list[Document]:
-        return as_documents(self.read(self._called(self.function, query)), self.source)
-
-    @staticmethod
-    def _called(function: Callable[..., Any], query: str) -> Any:
-        given: dict[str, Any] = {"config": ensure_config()} if accepts_config(function) else {}
+    def _call(self, query: str) -> Any:
+        given: dict[str, Any] = {"config": ensure_config()} if accepts_config(self.function) else {}
         try:
-            parameters = inspect.signature(function).parameters
+            takes_filter = "filter" in inspect.signature(self.function).parameters
         except ValueError:  # a builtin
-            parameters = {}  # type: ignore[assignment]
-        if "filter" in parameters:
-            given["filter"] = run_filter()
-        return function(query, **given)
+            takes_filter = False
+        return self.function(query, **given, **({"filter": run_filter()} if takes_filter else {}))
 
 
 def takes_one(function: object) -> bool:

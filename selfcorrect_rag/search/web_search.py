@@ -1,10 +1,14 @@
-"""CRAG's interface to web search, and adapters for tools, functions and retrievers."""
+"""CRAG's interface to web search: Tavily, and adapters for tools, functions and retrievers."""
 
+import asyncio
+import contextvars
 import json
-import re
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
@@ -14,6 +18,11 @@ from langgraph.constants import TAG_NOSTREAM
 from selfcorrect_rag.errors import BadArgument, WebSearchFailed, one_line, require, safe_message
 from selfcorrect_rag.intake import valid
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
+
+MAX_BYTES = 32 * 2**20
+"""Bytes of Tavily's answer, which has at most a few megabytes."""
+MAX_RESULTS = 20
+"""Most pages that Tavily gives."""
 
 
 class WebSearch(ABC):
@@ -55,9 +64,9 @@ class RetrieverWebSearch(WebSearch):
     """A retriever, a function or a LangChain tool in place of a web search.
 
     Args:
-        retriever: A second corpus, an intranet, a search engine's tool.
+        retriever: A second corpus, an intranet, a search engine's tool; see `read_pages` for what
+            it may return beside documents.
         name: Its name in results.
-        read: Converts its results to documents; by default `read_pages` for a tool, else nothing.
 
     Raises:
         BadArgument: ``retriever`` is none of these.
@@ -67,14 +76,11 @@ class RetrieverWebSearch(WebSearch):
         self,
         retriever: Retriever | BaseTool,
         name: str = "a local corpus in place of the web",
-        *,
-        read: Callable[[Any], Any] | None = None,
     ) -> None:
         self.name = name
-        if isinstance(retriever, BaseTool):
-            retriever, read = _CalledTool(retriever), read or read_pages
+        called = _CalledTool(retriever) if isinstance(retriever, BaseTool) else retriever
         source = f"{name}, as the web,"
-        self._retriever = AnyRetriever(retriever, source, WebSearchFailed, read, filters=False)
+        self._retriever = AnyRetriever(called, source, WebSearchFailed, read_pages, filters=False)
 
     def search(self, query: str, k: int) -> list[Document]:
         return self._named(self._retriever.invoke(query, _quiet(), k=k), k)
@@ -87,126 +93,6 @@ class RetrieverWebSearch(WebSearch):
             Document(d.page_content, metadata={"source": self.name, **d.metadata}, id=d.id)
             for d in found[:k]
         ]
-
-
-Web = WebSearch | BaseTool | Retriever | None
-"""A graph's ``web_search`` argument; None is no web search."""
-
-
-def as_web_search(given: object) -> WebSearch:
-    """Return a factory's argument as a `WebSearch`.
-
-    Args:
-        given: A `WebSearch`; a LangChain tool that searches, retriever or vector store; a function
-            from a query to pages, sync or async; or None for no web search.
-
-    Raises:
-        BadArgument: it is something else.
-    """
-    if given is None:
-        return NoWebSearch()
-    if isinstance(given, WebSearch):
-        return given
-    options: dict[str, Any] = {"read": read_pages}
-    if isinstance(given, BaseTool):
-        options["name"] = given.name
-    elif not isinstance(given, Runnable) and callable(given):
-        options["name"] = str(getattr(given, "__name__", type(given).__name__))
-    wanted: Any = given
-    try:
-        return RetrieverWebSearch(wanted, **options)
-    except BadArgument as error:
-        raise BadArgument(
-            "web_search must be a WebSearch such as TavilyWebSearch(), a LangChain tool, "
-            "retriever or vector store, a function from a query to pages, or None; got "
-            f"{type(given).__name__}"
-        ) from error
-
-
-_LISTS = ("results", "organic", "organic_results", "items", "web")
-_TEXTS = ("page_content", "raw_content", "content", "snippet", "body", "description", "text")
-_SOURCES = ("url", "link", "href", "source")
-
-
-def read_pages(found: Any) -> Any:
-    """Return the pages in a search tool's result as Documents, if its format is known.
-
-    Known formats are a list of texts, or of objects with text and address under common names; an
-    object with such a list (``{"results": [...]}`` of langchain-tavily); the same as JSON; one
-    text. Anything else is returned unchanged.
-
-    Raises:
-        WebSearchFailed: it is an object with an ``error``.
-    """
-    if isinstance(found, str):
-        try:
-            read = json.loads(found) if found.strip()[:1] in ("[", "{") else [found]
-        except ValueError:
-            read = [found]
-        return read_pages(read)
-    if isinstance(found, Mapping):
-        if found.get("error"):
-            raise WebSearchFailed(safe_message(found["error"]))
-        found = next((found[key] for key in _LISTS if isinstance(found.get(key), list)), [found])
-    if not isinstance(found, list | tuple):
-        return found
-    return [page for page in map(_page, found) if page is not None]
-
-
-def _page(given: Any) -> Any:
-    """Return one page; None if it has no text, ``given`` itself if its format is unknown."""
-    if isinstance(given, str):
-        return Document(given) if given.strip() else None
-    if not isinstance(given, Mapping) or "page_content" in given:
-        return given
-    texts = [given[key] for key in _TEXTS if isinstance(given.get(key), str)]
-    if not texts and not any(key in given for key in _TEXTS):
-        return given
-    source = next((given[key] for key in _SOURCES if given.get(key)), None)
-    known = {"title": given.get("title"), "source": source}
-    metadata = {key: str(value) for key, value in known.items() if value is not None}
-    text = next(filter(str.strip, texts), "")
-    return Document(text, metadata=metadata) if text else None
-
-
-_MARKUP = re.compile(r"</?(?:html|body|div|p|span|br|table|ul|li|h[1-6]|script)\b[^<>]*>", re.I)
-_INLINE = [
-    "a",
-    "abbr",
-    "b",
-    "code",
-    "em",
-    "font",
-    "i",
-    "mark",
-    "q",
-    "s",
-    "small",
-    "span",
-    "strong",
-    "sub",
-    "sup",
-    "td",
-    "th",
-    "u",
-]
-
-
-def page_text(text: str, most: int) -> str:
-    """Return the first ``most`` characters of a page's text, without markup and blank lines.
-
-    Raises:
-        MissingExtra: lxml is not installed.
-    """
-    text = valid(text[: 20 * most])
-    if _MARKUP.search(text):
-        html, etree = require("lxml.html", "tavily"), require("lxml.etree", "tavily")
-        tree = html.document_fromstring(text)
-        etree.strip_elements(tree, "script", "style", etree.Comment, with_tail=False)
-        etree.strip_tags(tree, *_INLINE)
-        text = "\n".join(tree.itertext())
-    lines = text[: 4 * most].splitlines()
-    return "\n".join(line for raw in lines if (line := one_line(raw)))[:most]
 
 
 class _CalledTool(Runnable[str, Any]):
@@ -230,3 +116,212 @@ class _CalledTool(Runnable[str, Any]):
 def _quiet() -> RunnableConfig:
     # A retriever may call a chat model, whose tokens are not part of the answer.
     return ensure_config({"tags": [TAG_NOSTREAM]})
+
+
+Web = WebSearch | BaseTool | Retriever | None
+"""A graph's ``web_search`` argument; None is no web search."""
+
+
+def as_web_search(given: Any) -> WebSearch:
+    """Return a factory's argument as a `WebSearch`.
+
+    Args:
+        given: A `WebSearch`; a LangChain tool that searches, retriever or vector store; a function
+            from a query to pages, sync or async; or None for no web search.
+
+    Raises:
+        BadArgument: it is something else.
+    """
+    if given is None:
+        return NoWebSearch()
+    if isinstance(given, WebSearch):
+        return given
+    named = {}
+    if isinstance(given, BaseTool):
+        named["name"] = given.name
+    elif not isinstance(given, Runnable) and callable(given):
+        named["name"] = str(getattr(given, "__name__", type(given).__name__))
+    try:
+        return RetrieverWebSearch(given, **named)
+    except BadArgument as error:
+        raise BadArgument(
+            "web_search must be a WebSearch such as TavilyWebSearch(), a LangChain tool, "
+            "retriever or vector store, a function from a query to pages, or None; got "
+            f"{type(given).__name__}"
+        ) from error
+
+
+_LISTS = ("results", "organic", "organic_results", "items", "web")
+_TEXTS = ("raw_content", "content", "snippet", "body", "description", "text")
+_SOURCES = ("url", "link", "href", "source")
+
+
+def read_pages(found: Any) -> Any:
+    """Return the pages in a search tool's result as Documents, if its format is known.
+
+    Known formats are a list of texts, or of objects with text and address under common names; an
+    object with such a list (``{"results": [...]}`` of langchain-tavily); the same as JSON; one
+    text. Anything else is returned unchanged.
+
+    Raises:
+        WebSearchFailed: it is an object with an ``error``.
+    """
+    if isinstance(found, str):
+        try:
+            found = json.loads(found) if found.strip()[:1] in ("[", "{") else [found]
+        except ValueError:
+            found = [found]
+    if isinstance(found, Mapping):
+        if found.get("error"):
+            raise WebSearchFailed(safe_message(found["error"]))
+        found = next((found[key] for key in _LISTS if isinstance(found.get(key), list)), [found])
+    if not isinstance(found, list | tuple):
+        return found
+    pages = []
+    for page in found:
+        row = {"text": page} if isinstance(page, str) else page
+        if isinstance(row, Mapping) and any(key in row for key in _TEXTS):
+            texts = (row[key] for key in _TEXTS if isinstance(row.get(key), str))
+            source = next((row[key] for key in _SOURCES if row.get(key)), None)
+            known = {"title": row.get("title"), "source": source}
+            metadata = {key: str(value) for key, value in known.items() if value is not None}
+            page = Document(next(filter(str.strip, texts), ""), metadata=metadata)
+        pages.append(page)
+    return [page for page in pages if not isinstance(page, Document) or page.page_content.strip()]
+
+
+# Tavily
+
+_REFUSALS = {
+    400: "does not take the query",
+    401: "refuses the key: check TAVILY_API_KEY",
+    429: "has reached its limit of requests",
+    **dict.fromkeys((403, 432, 433), "does not allow it: plan or limit"),
+}
+
+
+class _Transient(WebSearchFailed):
+    """A failure that is worth a retry."""
+
+
+class TavilyWebSearch(WebSearch):
+    """Searches with Tavily. Pages are untrusted: only their text is used.
+
+    Args:
+        api_key: ``TAVILY_API_KEY`` of the environment by default.
+        prefer_domains: Their pages come first, among the 20 best (the paper prefers Wikipedia).
+        max_characters: Of each page; the rest is cut.
+        timeout: Seconds for the whole search, retries included.
+        retries: Further attempts after a transient failure.
+        api_base_url: Address of the API, for a proxy or a test server.
+        options: Other fields of Tavily's search, such as ``include_domains`` or ``search_depth``.
+
+    Raises:
+        MissingExtra: the extra ``tavily`` is not installed.
+        WebSearchFailed: there is no key; Tavily would go on without one.
+    """
+
+    name = "Tavily"
+
+    def __init__(
+        self,
+        api_key: str | None = None,
+        *,
+        prefer_domains: Sequence[str] = (),
+        max_characters: int = 20_000,
+        timeout: float = 20.0,
+        retries: int = 2,
+        api_base_url: str = "https://api.tavily.com",
+        **options: Any,
+    ) -> None:
+        self._httpx = require("httpx", "tavily")
+        self._key = (api_key or os.environ.get("TAVILY_API_KEY") or "").strip()
+        if not self._key:
+            raise WebSearchFailed("Tavily needs a key: give api_key, or set TAVILY_API_KEY")
+        self._address, self._prefer = f"{api_base_url}/search", tuple(prefer_domains)
+        self._max_characters, self._timeout, self._retries = max_characters, timeout, retries
+        self._options = {"include_raw_content": "text", **options}
+
+    def search(self, query: str, k: int) -> list[Document]:
+        # In a thread, for the caller may be in an event loop.
+        context = contextvars.copy_context()
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(context.run, asyncio.run, self.asearch(query, k)).result()
+
+    async def asearch(self, query: str, k: int) -> list[Document]:
+        results = min(MAX_RESULTS if self._prefer else k, MAX_RESULTS)
+        body = {"query": query, "max_results": results, **self._options}
+        try:
+            async with asyncio.timeout(self._timeout):
+                for attempt in range(self._retries):
+                    try:
+                        answer = await self._ask(body)
+                        break
+                    except _Transient:
+                        await asyncio.sleep(0.2 * 2**attempt)
+                else:
+                    answer = await self._ask(body)
+        except TimeoutError as error:
+            raise WebSearchFailed(f"Tavily gave no answer within {self._timeout:g} s") from error
+        # Parsing long pages would block the event loop.
+        return await asyncio.to_thread(self._pages, answer, k)
+
+    async def _ask(self, body: dict[str, Any]) -> Any:
+        # A compressed answer, whose length is unknown, is not asked for and not unpacked.
+        headers = {"Authorization": f"Bearer {self._key}", "Accept-Encoding": "identity"}
+        asked = {"json": body, "headers": headers, "timeout": self._timeout}
+        data = bytearray()
+        try:
+            async with (
+                self._httpx.AsyncClient() as client,
+                client.stream("POST", self._address, **asked) as response,
+            ):
+                async for block in response.aiter_raw():
+                    data += block
+                    if len(data) > MAX_BYTES:
+                        limit = f"{MAX_BYTES / 2**20:.0f} MiB"
+                        raise WebSearchFailed(f"Tavily's answer is longer than {limit}")
+        except self._httpx.HTTPError as error:
+            raise _Transient(f"Tavily cannot be reached ({type(error).__name__})") from error
+        if response.status_code != 200:
+            kind = WebSearchFailed if 400 <= response.status_code < 500 else _Transient
+            reason = _REFUSALS.get(response.status_code, "failed")
+            raise kind(f"Tavily {reason} (HTTP {response.status_code})")
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            raise _Transient("Tavily did not answer in JSON") from error
+
+    def _pages(self, answer: Any, k: int) -> list[Document]:
+        """Return the pages of an answer, each address once, those of preferred domains first."""
+        results = answer.get("results") if isinstance(answer, Mapping) else None
+        if not isinstance(results, list):
+            raise WebSearchFailed("Tavily's answer has no list of results")
+        pages: dict[str, Document] = {}
+        for result in results:
+            if isinstance(result, Mapping) and (page := self._page(result)):
+                pages.setdefault(page.metadata["source"], page)
+        return sorted(pages.values(), key=lambda page: not self._is_preferred(page))[:k]
+
+    def _page(self, result: Mapping[str, Any]) -> Document | None:
+        """Return one result as a document; None without a web address or text."""
+        url = str(result.get("url") or "")
+        raw = (str(result.get(key) or "") for key in ("raw_content", "content"))
+        text = next(filter(None, (_page_text(text, self._max_characters) for text in raw)), "")
+        if urlsplit(url).scheme not in ("http", "https") or not text:
+            return None
+        metadata: dict[str, Any] = {"source": url}
+        metadata["title"] = _page_text(str(result.get("title") or ""), 300)
+        if isinstance(result.get("score"), int | float):
+            metadata["search_score"] = float(result["score"])
+        return Document(text, metadata=metadata, id=url)
+
+    def _is_preferred(self, page: Document) -> bool:
+        host = urlsplit(page.metadata["source"]).hostname or ""
+        return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)
+
+
+def _page_text(text: str, most: int) -> str:
+    """Return the first ``most`` characters of a page's text, without blank lines."""
+    lines = valid(text[: 4 * most]).splitlines()
+    return "\n".join(line for raw in lines if (line := one_line(raw)))[:most]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from selfcorrect_rag.search.documents import count_words, split, split_rows
+from selfcorrect_rag.search.convert import Section
+from selfcorrect_rag.search.documents import count_words, passages, split
 
 
 def test_passages_end_with_sentences_and_overlap() -> None:
@@ -22,7 +23,8 @@ def test_long_words_and_scripts_without_spaces_are_cut(text: str) -> None:
 
 def test_rows_stay_whole_under_their_header() -> None:
     rows = "\n".join(f"row {i}: a b" for i in range(10))
-    found = split_rows(rows, "the header", 8)
+    section = Section(rows, {"title": "Rooms"}, "the header")
+    found = [passage.page_content for passage in passages([section], "/rooms.csv", 8, 2)]
     assert all(passage.startswith("the header\nrow ") for passage in found)
     assert [line for p in found for line in p.split("\n")[1:]] == rows.split("\n")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from selfcorrect_rag.search import Index, Problem
-from selfcorrect_rag.search.files import find_files
+from selfcorrect_rag.search.documents import find_files
 
 
 def names(*paths: Path, **options: bool) -> list[str]:

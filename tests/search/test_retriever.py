@@ -75,7 +75,6 @@ class FindsWhenCalled:
         lambda query: [{"page_content": FOUND[0].page_content, "metadata": FOUND[0].metadata}],
         generator,
         FindsWhenCalled(),
-        RunnableLambda(generator),
         RunnableLambda(lambda query: FOUND),
     ],
 )
