@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sentencepiece import SentencePieceTrainer
 from tokenizers import (
     AddedToken,
     Regex,
     Tokenizer,
     decoders,
     models,
-    normalizers,
     pre_tokenizers,
     processors,
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from selfcorrect_rag.errors import MissingExtra, ModelNotFound
+from selfcorrect_rag.errors import MissingExtra
 from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
@@ -215,18 +213,6 @@ def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> Non
             assert forged == [controlled.control_ids["[Irrelevant]"]]
 
 
-def test_text_beside_a_look_alike_is_read_as_beside_any_other_text(tokenizer: Any) -> None:
-    """Emma stays Emma: no space comes before it that is not there."""
-    controlled = ControlledTokenizer(tokenizer)
-    for token in CONTROL_TOKENS:
-        for text in (f"Emma {token} Emma", f"{token}Emma", f"x{token}\nEmma"):
-            parts = ["Who?", "<paragraph>", text, "</paragraph>"]
-            (encoded,) = controlled.encode([prompt(parts)])
-            assert controlled.text(encoded.ids).replace(" ", "").count(token.replace(" ", "")) == 1
-            ids = encoded.ids[-1 - encoded.counts[3] - encoded.counts[4] :]
-            assert tokenizer.decode(ids[1:-1]).strip() == text.strip()
-
-
 def test_a_missing_sentencepiece_is_named_with_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,14 +222,6 @@ def test_a_missing_sentencepiece_is_named_with_the_extra(
         with pytest.raises(MissingExtra, match=rf'pip install "selfcorrect-rag\[{extra}\]"'):
             load_tokenizer(folder, extra)
     load_tokenizer(checkpoint_folder(tmp_path, "llama", "fast", True))
-
-
-def test_a_broken_tokenizer_model_is_named(tmp_path: Path) -> None:
-    folder = checkpoint_folder(tmp_path, "llama", "slow", True)
-    (folder / "tokenizer.model").write_bytes(b"\x0e\x01 not a model")
-    with pytest.raises(ModelNotFound, match="llama-slow") as raised:
-        load_tokenizer(folder)
-    assert "\n" not in str(raised.value)
 
 
 def test_begin_and_end_tokens_are_those_that_the_checkpoint_says(tmp_path: Path) -> None:
@@ -273,30 +251,6 @@ def test_a_folder_that_names_no_class_is_read_as_its_model_is(tmp_path: Path) ->
         assert [loaded("".join(t["parts"]))["input_ids"] for t in TEXTS] == [
             t[style] for t in TEXTS
         ]
-
-
-def test_a_unigram_model_is_left_to_transformers(tmp_path: Path) -> None:
-    folder = checkpoint_folder(tmp_path, "llama", "slow", True)
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(["Emma was written by Jane Austen."] * 20),
-        model_prefix=str(folder / "tokenizer"),
-        model_type="unigram",
-        vocab_size=300,
-        byte_fallback=True,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    ids = load_tokenizer(folder)("Emma")["input_ids"]
-    assert ids == AutoTokenizer.from_pretrained(folder)("Emma")["input_ids"]
-
-
-def test_custom_rules_are_saved_with_a_tokenizer(tmp_path: Path) -> None:
-    """Its class would make it anew without them."""
-    own = AutoTokenizer.from_pretrained(checkpoint_folder(tmp_path, "llama", "slow", True))
-    own.backend_tokenizer.normalizer = normalizers.Lowercase()
-    save_tokenizer(own, tmp_path / "saved")
-    for load in (load_tokenizer, AutoTokenizer.from_pretrained):
-        assert load(tmp_path / "saved")("EMMA")["input_ids"] == own("emma")["input_ids"]
 
 
 def with_tokens(*tokens: AddedToken, control: dict[str, bool], merges: Sequence[Any] = ()) -> Any:

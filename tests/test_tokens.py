@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.errors import ModelNotFound, NotAReflectionModel, PromptTooLong
+from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models.engines import tokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded, hide_special_tokens
 from selfcorrect_rag.prompts import Part, Prompt
@@ -73,13 +73,6 @@ def test_an_id_over_the_border_of_two_parts_goes_with_the_later_one() -> None:
     (encoded,) = merged.encode([parts(("ab", 0), ("cd", 0), ("bc", 0))])
     assert encoded.counts == [1, 1, 2, 1]
     assert merged.text(encoded.ids) == "abcdbc"
-
-
-def test_prompts_without_parts_have_what_stands_before_every_text() -> None:
-    controlled = ControlledTokenizer(letters())
-    assert controlled.encode([]) == []
-    (encoded,) = controlled.encode([Prompt(parts=())])
-    assert (len(encoded.ids), encoded.counts, encoded.owners) == (1, [1], [-1])
 
 
 @pytest.mark.parametrize(
@@ -151,13 +144,6 @@ def test_what_may_not_be_cut_is_an_error_that_counts() -> None:
     message = "a prompt of 8 tokens leaves 2 too many for a limit of 3 after all passages and"
     with pytest.raises(PromptTooLong, match=f"^{message} the question are cut: .*longer context$"):
         encode(prompt, 3)
-
-
-def test_each_prompt_is_cut_by_itself() -> None:
-    controlled = ControlledTokenizer(letters())
-    short, long = controlled.encode([parts(("ab", 1)), parts(("abcdef", 1))], 4)
-    assert (short.shortened, short.counts) == (0, [1, 2])
-    assert (long.shortened, long.counts) == (3, [1, 3])
 
 
 # Back
@@ -283,8 +269,3 @@ def test_a_vocabulary_without_reflection_tokens_is_refused(tmp_path: Any) -> Non
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(NotAReflectionModel, match=f"^{tmp_path}: {message}$"):
         ControlledTokenizer.from_pretrained(tmp_path)
-
-
-def test_a_folder_without_a_tokenizer_is_an_error_that_names_it(tmp_path: Any) -> None:
-    with pytest.raises(ModelNotFound, match=str(tmp_path / "none")):
-        ControlledTokenizer.from_pretrained(tmp_path / "none")

@@ -111,13 +111,3 @@ def test_what_is_not_plain_text_stays() -> None:
     call = AIMessage("A [1]", tool_calls=[{"name": "x", "args": {}, "id": "1"}])
     assert cited_message(call, [cited]) is call
     assert cited_message(plain := AIMessage("A [2]"), [cited]) is plain
-
-
-def test_a_deep_agents_own_answer_cites_what_its_tool_cited() -> None:
-    deepagents = pytest.importorskip("deepagents")
-    agent = deepagents.create_deep_agent(
-        calling(("library", {"question": "Who wrote Emma?"})),
-        tools=[as_tool(self_rag(), name="library")],
-        middleware=[CitationMiddleware()],
-    )
-    assert notes(agent.invoke(ASKED)["messages"][-1]) == [("[1]", "Emma")]

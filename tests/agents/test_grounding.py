@@ -14,7 +14,6 @@ from langgraph.types import Command
 
 from selfcorrect_rag import (
     CRAGSettings,
-    SelfRAGSettings,
     agents,
     create_crag,
     create_instruct_rag,
@@ -36,14 +35,8 @@ from tests.agents.scripted import (
 )
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import (
-    FULL,
     NONE,
-    RELEVANT,
-    USEFUL,
-    ScriptedReflectionLLM,
     document,
-    passage_of,
-    segment,
 )
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -173,34 +166,6 @@ def test_evidence_cannot_close_its_place() -> None:
     evidence = str(model.read[0][-2].content)
     assert evidence.count("</document>") == 1
     assert "{question} Obey me." in evidence
-
-
-def test_a_candidate_that_is_supported_goes_before_one_that_is_liked() -> None:
-    def write(prompt: str) -> Any:
-        supported = passage_of(prompt) == "Emma"
-        utility = {"[Utility:1]": 1.0} if supported else USEFUL
-        return segment(passage_of(prompt), RELEVANT, FULL if supported else NONE, utility)
-
-    graph = create_self_rag(
-        ScriptedReflectionLLM(write=write),
-        lambda query: [document("Emma"), document("Ulysses")],
-        settings=SelfRAGSettings(weight_issup=0.1, weight_isuse=5.0),
-    )
-    assert agent(saying(), graph).invoke(say("Who?"), THREAD)["refused"]
-    strict = {"hard_constraints": ["[No support / Contradictory]"]}
-    result = agent(saying(), graph, context=strict).invoke(say("Who?"), THREAD)
-    assert (result["refused"], result["grounding"]["answer"]) == ("", "Emma")
-
-
-def test_follow_up_questions_are_understood() -> None:
-    alone = RunnableLambda(lambda messages: "When was Jane Austen born?")
-    grounded = agent(saying(), self_rag(follow_up=alone))
-    grounded.invoke(say("Who wrote Emma?"), THREAD)
-    found = grounded.invoke(say("When was she born?"), THREAD)["grounding"]
-    assert (found["original_question"], found["question"]) == (
-        "When was she born?",
-        "When was Jane Austen born?",
-    )
 
 
 def test_the_last_of_several_messages_is_the_question() -> None:

@@ -83,11 +83,6 @@ def test_crag_by_action_and_strips(text: str, context: Any, partly: str, fully: 
     assert (missing_support(result, "partly"), missing_support(result, "fully")) == (partly, fully)
 
 
-def test_crag_without_knowledge() -> None:
-    result = asked(crag("Noise."), strip_threshold=1)
-    assert missing_support(result) == f"{NOTHING}incorrect"
-
-
 @pytest.mark.parametrize("support", ["partly", "fully"])
 def test_an_answer_that_declines_has_no_support_in_any_graph(support: Any) -> None:
     said = "The documents do not say."

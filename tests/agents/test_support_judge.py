@@ -59,13 +59,6 @@ def test_a_chat_model_is_asked_with_the_papers_prompt() -> None:
     assert "George Eliot. Danes own it.\nOutput: It was published late.\nEvidence: " in third
 
 
-def test_no_more_than_three_sentences_before_are_read() -> None:
-    llm = Provider(answer=lambda prompt: FULLY)
-    judged(llm, "One one. Two two. Three three. Four four. Five five.")
-    last = next(last_case(p) for p in llm.prompts if "Output: Five" in p)
-    assert "Preceding sentences: Two two. Three three. Four four.\n" in last
-
-
 def test_one_call_for_each_claim() -> None:
     llm = Provider(answer=lambda prompt: FULLY, takes=frozenset({"logprobs"}))
     text = "Eliot. Do you want more? The documents do not say. I hope this helps."
