@@ -2,7 +2,7 @@
 
 read_question -> retrieve -> grade_documents, then by action: Correct refines what was retrieved,
 Incorrect rewrites the question and searches the web, Ambiguous does both side by side; then
-recompose_knowledge -> generate -> read_answer.
+recompose_knowledge -> generate.
 """
 
 from collections.abc import Hashable, Mapping
@@ -15,7 +15,7 @@ from langgraph.types import Command, RetryPolicy
 from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.models.from_name import Evaluator, Model, as_evaluator, as_language_model
-from selfcorrect_rag.nodes.generate import generate, read_answer
+from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import calls_left, grade_documents
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
@@ -122,11 +122,9 @@ def crag_builder(
     """Return the graph of :func:`create_crag` before it is compiled, for nodes of your own."""
     model, chosen = as_language_model(llm, "llm"), CRAGSettings.of(settings)
     graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=CRAGOutput)
-    write = generate(model, chosen)
     add_node(graph, read_question(chosen))
     add_node(graph, judge_sufficiency(model, chosen, "knowledge"), retry_policy)
-    add_node(graph, write, retry_policy, cached and cache_policy(write, model, ["knowledge"]))
-    add_node(graph, read_answer(model, chosen))
+    add_node(graph, generate(model, chosen), retry_policy)
 
     graph.add_edge(START, "read_question")
     if follow_up is None:
@@ -147,8 +145,7 @@ def crag_builder(
         lambda state: "refuse" if state["answer"] else "continue",
         {"refuse": END, "continue": "generate"},
     )
-    graph.add_edge("generate", "read_answer")
-    graph.add_edge("read_answer", END)
+    graph.add_edge("generate", END)
     return graph
 
 

@@ -1,6 +1,6 @@
 """InstructRAG (Algorithm 1) at inference, and the baselines it is compared with, as a graph.
 
-read_question -> retrieve -> choose_demonstrations -> write_rationale -> read_rationale. Without
+read_question -> retrieve -> choose_demonstrations -> write_rationale. Without
 retrieval the question goes to write_rationale at once; modes without demonstrations, and a
 retrieval that found nothing, skip choose_demonstrations.
 """
@@ -17,14 +17,14 @@ from langgraph.types import RetryPolicy
 from selfcorrect_rag.models.from_name import Model, as_embeddings, as_language_model
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
-from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
+from selfcorrect_rag.nodes.node import GraphOptions, add_node, split_options
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
-from selfcorrect_rag.nodes.write_rationale import read_rationale, write_rationale
+from selfcorrect_rag.nodes.write_rationale import write_rationale
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import InstructRAGSettings
-from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState, known_tokens
+from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState
 
 InstructRAG = CompiledStateGraph[InstructRAGState, Any, Input, InstructRAGOutput]
 
@@ -71,7 +71,10 @@ def instruct_rag_builder(
     retry_policy: RetryPolicy | None = None,
     cached: bool = False,
 ) -> StateGraph[InstructRAGState, InstructRAGSettings, Input, InstructRAGOutput]:
-    """Return the graph of :func:`create_instruct_rag` before it is compiled."""
+    """Return the graph of :func:`create_instruct_rag` before it is compiled.
+
+    ``cached`` has no effect: its one model call writes the answer, which no node's cache may replay.
+    """
     model, chosen = as_language_model(llm, "llm"), InstructRAGSettings.of(settings)
     default = chosen.mode or ("icl" if demonstrations else "instruct")
     graph = StateGraph(
@@ -109,20 +112,11 @@ def instruct_rag_builder(
     chooser = choose_demonstrations(demonstrations, as_embeddings(embeddings), chosen)
     add_node(graph, chooser, retry_policy)
     graph.add_edge("choose_demonstrations", "write_rationale")
-    writer, keys = write_rationale(model, chosen), ("passages", "mode", "demonstrations")
-    policy = cached and cache_policy(writer, model, keys, _tokens_left)
-    add_node(graph, writer, retry_policy, policy)
-    graph.add_edge("write_rationale", "read_rationale")
-    add_node(graph, read_rationale(model))
-    graph.add_edge("read_rationale", END)
+    add_node(graph, write_rationale(model, chosen), retry_policy)
+    graph.add_edge("write_rationale", END)
     return graph
 
 
 def _after_retrieval(state: InstructRAGState) -> str:
     shows = state["passages"] and state["mode"] in ("icl", "few_shot")
     return "demonstrations" if shows else "no demonstrations"
-
-
-def _tokens_left(state: Mapping[str, Any], settings: InstructRAGSettings) -> int | None:
-    most = settings.max_tokens
-    return None if most is None else most - known_tokens(state["route"])

@@ -360,14 +360,6 @@ class CRAGState(TurnState, CRAGOutput, total=False):
 
     branches: list[Literal["refine", "search"]]
     """The branches that the action, or the settings, ask for."""
-    written: str
-    """The text that the model wrote."""
-    written_from: list[int]
-    """The pieces of ``knowledge`` that a ReflectionLLM wrote it from."""
-    isrel: float | None
-    """The relevance, in [0, 1], that a ReflectionLLM gave them."""
-    streamed: dict[str, Any] | None
-    """The message that streamed it: ``turn``, ``id``, ``model_name``."""
 
 
 class SelfCRAGOutput(SelfRAGOutput, CRAGOutput, total=False):
@@ -406,19 +398,14 @@ class InstructRAGOutput(Output, total=False):
 class InstructRAGState(TurnState, InstructRAGOutput, total=False):
     """The whole state of InstructRAG."""
 
-    written: str
-    """The text that the model wrote."""
-    streamed: dict[str, Any] | None
-    """The message that streamed it: ``turn``, ``id``, ``model_name``."""
-
 
 def blank_state() -> dict[str, Any]:
     """Return the values with which a turn of any graph begins, for nodes used elsewhere too."""
-    nothing = ("sufficiency", "stopped", "score", "action", "isrel", "streamed")
-    texts = ("answer", "cited_answer", "web_query", "web_source", "web_failure", "written")
+    nothing = ("sufficiency", "stopped", "score", "action")
+    texts = ("answer", "cited_answer", "web_query", "web_source", "web_failure")
     lists = (
         *("passages", "citations", "notes", "route", "candidates", "beams", "grades", "branches"),
-        *("strips", "web_results", "web_strips", "knowledge", "judged", "written_from"),
+        *("strips", "web_results", "web_strips", "knowledge", "judged"),
         *("useful_documents", "demonstrations", "numbering"),
     )
     blank: dict[str, Any] = {**dict.fromkeys(nothing), **dict.fromkeys((*texts, "rationale"), "")}

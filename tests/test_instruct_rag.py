@@ -76,8 +76,7 @@ def test_studio_sees_the_routes() -> None:
         ("judge_sufficiency", "write_rationale"),
         ("judge_sufficiency", "__end__"),
         ("choose_demonstrations", "write_rationale"),
-        ("write_rationale", "read_rationale"),
-        ("read_rationale", "__end__"),
+        ("write_rationale", "__end__"),
     }
 
 

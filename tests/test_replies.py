@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 
-from selfcorrect_rag import create_self_rag
+from selfcorrect_rag import create_instruct_rag, create_self_rag
 from selfcorrect_rag.nodes.reply import cited_content, cited_message
 from selfcorrect_rag.state import Citation, Segment
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
@@ -130,3 +131,13 @@ def test_a_message_keeps_what_is_not_text_and_loses_its_providers_name() -> None
     thinking = AIMessage([{"type": "reasoning", "reasoning": "?"}, {"type": "text", "text": "[1]"}])
     assert cited_message(thinking, [citation(1)]) is thinking
     assert cited_message(plain, []) is plain
+
+
+def test_a_model_that_gives_its_messages_no_id_streams_nothing_itself() -> None:
+    said = AIMessage("By Document [1], it is Oslo.")
+    made = create_instruct_rag(RunnableLambda(lambda _: said), lambda _: [document("A")])
+    for _ in range(2):
+        (chunk,) = [part for part, _ in made.stream({"question": "?"}, stream_mode="messages")]
+        assert chunk.text == said.text
+        assert [a["title"] for a in chunk.content[0]["annotations"]] == ["A"]
+    assert said.id is None

@@ -13,7 +13,7 @@ from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error
 from selfcorrect_rag.evaluation.outcomes import Outcome, outcome_of
 from selfcorrect_rag.evaluation.tasks import Question, asked
 from selfcorrect_rag.models.from_name import Model, as_language_model
-from selfcorrect_rag.nodes.generate import generate, read_answer
+from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.node import Node, Run, Update, add_node
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve_documents
@@ -237,7 +237,6 @@ def create_plain_rag(llm: Model, retriever: Retriever | None, settings: CRAGSett
     steps = [
         read_question(settings),
         generate(model, settings, apart=False),
-        read_answer(model, settings),
     ]
     if retriever is not None:
         steps[1:1] = [

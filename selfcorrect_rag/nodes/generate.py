@@ -1,4 +1,4 @@
-"""generate and read_answer: the answer from CRAG's knowledge, by any LLM or chat model."""
+"""generate: the answer from CRAG's knowledge, by any LLM or chat model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import RELEVANT, citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered, continue_message, written
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered
 from selfcorrect_rag.prompts.crag import knowledge_prompt
 from selfcorrect_rag.prompts.marks import is_refusal, read_marks, without_marks
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
@@ -22,11 +22,16 @@ from selfcorrect_rag.state import Citation
 
 
 def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = True) -> Node[Any]:
-    """Write an answer to the question from the knowledge (Algorithm 1, line 14).
+    """Write an answer to the question from the knowledge (Algorithm 1, line 14), and cite it.
 
     A ReflectionLLM gets it as one passage, in Self-RAG's prompt, like the paper's own generator.
     One that :attr:`~selfcorrect_rag.models.ReflectionLLM.reads_apart` gets each piece by itself,
     and the answer with the best score (Eq. 3-4) is taken. Any other model gets numbered pieces.
+
+    Marks ``[n]`` of numbered pieces are cited, or the pieces that a ReflectionLLM wrote from: those
+    that the evaluator judged relevant, or without its judgement those that the model calls relevant
+    (ISREL of at least 0.5). A refusal cites nothing. Notes name the others, and marks without a
+    piece.
 
     Args:
         llm: any LangChain LLM or chat model, or its name.
@@ -39,13 +44,34 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
         question = question_text(state["question"], run.settings.instruction)
-        knowledge = state["knowledge"]
+        knowledge, source, isrel = state["knowledge"], list[int](), None
         if isinstance(model, ReflectionLLM):
-            return await _read_by(run, model, question, knowledge, apart)
-        prompt: Prompt | list[BaseMessage]
-        prompt = (knowledge_prompt if is_numbered else _as_one_passage)(question, knowledge)
-        speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
-        return written(state, run, await ask(run, speaker, prompt, stream=True))
+            answer, source, isrel = await _read_by(run, model, question, knowledge, apart)
+        else:
+            prompt: Prompt | list[BaseMessage]
+            prompt = (knowledge_prompt if is_numbered else _as_one_passage)(question, knowledge)
+            speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
+            answer = await ask(run, speaker, prompt, stream=True)
+        citations, notes = list[Citation](), list[str]()
+        if not answer.strip():
+            answer = cited = NO_ANSWER
+            notes.append(SILENT)
+        elif is_numbered:
+            judged = enumerate(state["judged"], start=1)
+            relevant = [n for n, found in judged if found == "relevant"]
+            marked = read_marks(answer, len(knowledge), relevant)
+            answer, cited = marked.answer, marked.cited
+            citations = [_cite(state, n - 1, answer) for n in marked.numbers]
+            notes += [f"the answer points at [{n}], which no document has" for n in marked.unknown]
+            notes += [
+                f"the answer points at [{n}], which was not judged relevant: it is not cited"
+                for n in marked.refused
+            ]
+        else:
+            if source and not is_refusal(answer):
+                citations, notes = _cite_sources(state, answer, source, isrel)
+            cited = without_marks(answer) + "".join(f" [{c['number']}]" for c in citations)
+        return {"notes": notes, **answered(state, run, answer, cited, citations, model)}
 
     return Node("generate", step, CRAGSettings.of(settings))
 
@@ -56,8 +82,9 @@ async def _read_by(
     question: str,
     knowledge: Sequence[Document],
     apart: bool,
-) -> Update:
-    """Return the best of the answers from each piece, or the one from all of them as one passage.
+) -> tuple[str, list[int], float | None]:
+    """Return the best of the answers from each piece, or the one from all of them as one passage,
+    with the pieces that it is from and their relevance.
 
     All are of one batch; the earliest of equally good ones is taken.
     """
@@ -82,7 +109,7 @@ async def _read_by(
         score = segment_score(scores, sequence, Weights())
         readings.append((bool(segment["text"].strip()), score, segment["text"], source, scores))
     _, _, text, source, scores = max(readings, key=lambda reading: reading[:2])
-    return {"written": text, "written_from": source, "isrel": scores.get(Group.ISREL)}
+    return text, source, scores.get(Group.ISREL)
 
 
 def _as_one_passage(
@@ -102,62 +129,25 @@ def _as_one_passage(
     return segment_prompt(question, [], [joined], "retrieve", 0)
 
 
-def read_answer(llm: Model, settings: CRAGSettings | None = None) -> Node[Any]:
-    """Read citations from the written text, and answer with it.
-
-    Marks ``[n]`` of numbered pieces are read, or the pieces that a ReflectionLLM wrote from. Only
-    pieces that the evaluator judged relevant are cited, or without its judgement those that the
-    model calls relevant (ISREL of at least 0.5). A refusal cites nothing. Notes name the others,
-    and marks without a piece.
-    """
-    model = as_language_model(llm, "llm")
-    is_numbered = not isinstance(model_behind(model), ReflectionLLM)
-
-    def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
-        continue_message(state, run)
-        answer, citations, notes = state["written"], list[Citation](), []
-        if not answer.strip():
-            answer = cited = NO_ANSWER
-            notes.append(SILENT)
-        elif is_numbered:
-            judged = enumerate(state["judged"], start=1)
-            relevant = [n for n, found in judged if found == "relevant"]
-            marked = read_marks(answer, len(state["knowledge"]), relevant)
-            answer, cited = marked.answer, marked.cited
-            citations = [_cite(state, n - 1, answer) for n in marked.numbers]
-            notes += [f"the answer points at [{n}], which no document has" for n in marked.unknown]
-            notes += [
-                f"the answer points at [{n}], which was not judged relevant: it is not cited"
-                for n in marked.refused
-            ]
-        else:
-            if not is_refusal(answer):
-                citations, notes = _cite_sources(state, answer)
-            cited = without_marks(answer) + "".join(f" [{c['number']}]" for c in citations)
-        return {"notes": notes, **answered(state, run, answer, cited, citations, model)}
-
-    return Node("read_answer", step, CRAGSettings.of(settings))
-
-
 def _cite(state: Mapping[str, Any], index: int, answer: str) -> Citation:
     piece = state["knowledge"][index]
     return citation(index + 1, index, piece, [0], [answer], state["question"])
 
 
-def _cite_sources(state: Mapping[str, Any], answer: str) -> tuple[list[Citation], list[str]]:
+def _cite_sources(
+    state: Mapping[str, Any], answer: str, read: Sequence[int], isrel: float | None
+) -> tuple[list[Citation], list[str]]:
     """Cite the pieces that a ReflectionLLM wrote from, if they are relevant, and note the others.
 
     Of several pieces that were read as one passage, those that hold the answer word for word.
     """
-    is_relevant = state["isrel"] is not None and state["isrel"] >= RELEVANT
-    read, judged = state["written_from"], state["judged"]
+    judged, is_relevant = state["judged"], isrel is not None and isrel >= RELEVANT
     if len(read) > 1 and not is_relevant:
         return [], ["the model did not call what it read relevant: nothing is cited"]
     fit = [i for i in read if judged[i] == "relevant" or (judged[i] is None and is_relevant)]
     cited = [_cite(state, i, answer) for i in fit]
+    note = f"the answer is from [{read[0] + 1}], which was not judged relevant: it is not cited"
     if len(read) > 1:
         cited = [each for each in cited if each["quote"]]
         note = f"written from {len(read)} documents read as one: which of them says it is not known"
-    elif read:
-        note = f"the answer is from [{read[0] + 1}], which was not judged relevant: it is not cited"
-    return cited, [] if cited or not read else [note]
+    return cited, [] if cited else [note]

@@ -80,8 +80,8 @@ def _read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
     written = as_text(message.content).strip() if message else ""
     asked = (question or "").strip() or written
     if not asked:
-        ends = "the messages end with no human message" if last and not message else "it is empty"
-        raise NoQuestion(f"nothing is asked, {ends}: {ASK}")
+        missing = "the messages end with no human message"
+        raise NoQuestion(f"{missing if last and not message else 'the question is empty'}: {ASK}")
     return asked, message if asked == written else None
 
 

@@ -26,31 +26,6 @@ STANDARD = {"output_version": "v1"}
 provider."""
 
 
-def written(state: Mapping[str, Any], run: Run[Any], text: str) -> Update:
-    """Return the update with a model's text and the message that streamed it, if any."""
-    streamed = None
-    if run.message is not None and run.message.id:  # else nothing streamed it
-        name = run.message.response_metadata.get("model_name")
-        streamed = {"turn": _turn(state), "id": run.message.id, "model_name": name}
-    return {"written": text, "streamed": streamed}
-
-
-def continue_message(state: Mapping[str, Any], run: Run[Any]) -> None:
-    """Let the run's reply continue the message that streamed the text in this turn.
-
-    A text from the cache was streamed in another turn, as another message.
-    """
-    streamed = state.get("streamed")
-    if streamed and streamed["turn"] == _turn(state):
-        name = streamed["model_name"]
-        metadata = {"model_name": name} if name else {}
-        run.message = AIMessage("", id=streamed["id"], response_metadata=metadata)
-
-
-def _turn(state: Mapping[str, Any]) -> str:
-    return state["route"][0]["turn"] if state["route"] else ""
-
-
 def say(state: Mapping[str, Any], run: Run[Any], text: str, said: int = 0) -> None:
     """Stream the reply as far as it is known, of which earlier steps have streamed ``said``
     characters; not if the graph runs in a tool."""
@@ -83,7 +58,8 @@ def answered(
     """
     run.emit({"event": "answered", "answer": answer, "citations": len(citations)})
     text = text or cited
-    streamed = run.message or AIMessage("", id=_reply_id(state))
+    is_streamed = bool(run.message and run.message.id)
+    streamed = (is_streamed and run.message) or AIMessage("", id=_reply_id(state))
     known = streamed.response_metadata
     name = known.get("model_name") or model_name(llm)
     message = AIMessage(
@@ -92,8 +68,8 @@ def answered(
         usage_metadata=_usage([*state["route"], run.costs]),
         response_metadata={**({"model_name": name} if name else {}), **STANDARD},
     )
-    if run.message is None or citations:
-        rest = _part("" if run.message is not None else text[said:])
+    if citations or not is_streamed:
+        rest = _part("" if is_streamed else text[said:])
         usage, metadata = message.usage_metadata, message.response_metadata
         chunk = AIMessageChunk(
             content=[{**message.content[0], **rest}],  # type: ignore[dict-item]

@@ -1,4 +1,4 @@
-"""write_rationale and read_rationale: InstructRAG's model call, and the answer in its output."""
+"""write_rationale: one model call, with as many documents as fit, and the answer in its output."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered, continue_message, written
+from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, read_answer, read_numbers
 from selfcorrect_rag.prompts.marks import is_refusal
 from selfcorrect_rag.prompts.parts import Part, Prompt
@@ -39,12 +39,17 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
     A chat model gets one message, an LLM plain text to continue. Documents are numbered as they
     are shown. A prompt too long for the model's context, or for what is left of ``max_tokens``,
     loses its lowest-ranked documents first, then its first demonstrations; the best document stays.
+
+    The documents that the rationale's last paragraph names by number are useful, and cited unless
+    the answer is a refusal; a note says which of them were not shown. A baseline's whole output is
+    the answer.
     """
     model = as_language_model(llm, "llm")
 
     async def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         size = sum(len(passage.page_content) for passage in state["passages"])
         fitted = await run.compute(_fit, model, state, run.settings, characters=size)
+        numbering, notes = fitted.numbering, fitted.notes
         for what, number in fitted.dropped.items():
             limit = fitted.limit or 0
             run.emit({"event": "dropped", "what": what, "number": number, "limit": limit})
@@ -56,17 +61,29 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         if isinstance(model_behind(model), ReflectionLLM):
             options["max_tokens"] = run.settings.rationale_tokens
         text = (await ask(run, speaker, given, stream=True, **options)).strip()
-        shown = len(fitted.numbering)
-        run.emit(
-            {"event": "rationale_written", "text": text, "mode": fitted.mode, "documents": shown}
-        )
+        mode, shown = fitted.mode, len(numbering)
+        run.emit({"event": "rationale_written", "text": text, "mode": mode, "documents": shown})
+        answer = (text if mode in BASELINES else read_answer(text)) or NO_ANSWER
+        if not text:
+            notes.append(SILENT)
+        named = read_numbers(text)
+        useful = {n: numbering[n - 1] for n in named if 0 < n <= shown}
+        notes += [f"Document [{n}] is named but was not shown" for n in named if n not in useful]
+        citations = [
+            citation(number, i, state["passages"][i], [0], [answer], state["question"])
+            for number, i in ({} if is_refusal(answer) else useful).items()
+        ]
+        marks = [f"[{cited['number']}]" for cited in citations]
+        cited = answer + "".join(f" {mark}" for mark in marks if mark not in answer)
         return {
-            **written(state, run, text),
-            "mode": fitted.mode,
-            "numbering": fitted.numbering,
+            "mode": mode,
+            "numbering": numbering,
             "demonstrations": fitted.demonstrations,
-            "notes": [*fitted.notes, *([] if text else [SILENT])],
+            "rationale": "" if mode in BASELINES else text,
+            "useful_documents": list(useful.values()),
+            "notes": notes,
             **({"stopped": "max_tokens"} if fitted.stopped else {}),
+            **answered(state, run, answer, cited, citations, model, text=text),
         }
 
     return Node("write_rationale", step, InstructRAGSettings.of(settings))
@@ -148,38 +165,3 @@ def _limit(
     if own is not None and left is not None and own <= left:
         return own, READABLE
     return left, LEFT
-
-
-def read_rationale(llm: object = None) -> Node[Any]:
-    """Read the answer and the documents that the rationale's last paragraph names by number.
-
-    A baseline's whole output is the answer. Numbers of documents that were not shown are left out,
-    and a note says so. The useful documents are cited, unless the answer is a refusal.
-
-    Args:
-        llm: the model that wrote the rationale, named in the reply's metadata.
-    """
-
-    def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
-        text, numbering, passages = state["written"], state["numbering"], state["passages"]
-        is_baseline = state["mode"] in BASELINES
-        answer = (text if is_baseline else read_answer(text)) or NO_ANSWER
-        named = read_numbers(text)
-        useful = {n: numbering[n - 1] for n in named if 0 < n <= len(numbering)}
-        citations = [
-            citation(number, i, passages[i], [0], [answer], state["question"])
-            for number, i in ({} if is_refusal(answer) else useful).items()
-        ]
-        numbers = [f"[{cited['number']}]" for cited in citations]
-        cited = answer + "".join(f" {mark}" for mark in numbers if mark not in answer)
-        continue_message(state, run)
-        return {
-            "rationale": "" if is_baseline else text,
-            "useful_documents": list(useful.values()),
-            "notes": [
-                f"Document [{n}] is named but was not shown" for n in named if n not in useful
-            ],
-            **answered(state, run, answer, cited, citations, llm, text=text),
-        }
-
-    return Node("read_rationale", step, InstructRAGSettings())
