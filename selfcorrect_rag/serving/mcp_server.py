@@ -13,7 +13,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.errors import SelfCorrectError, one_line
@@ -35,31 +35,6 @@ SOURCE = "selfcorrect-rag://sources/{digest}"
 """The address of a resource: a text that an answer cites."""
 MAX_SOURCES = 1_000
 """Texts that can be read as resources; the oldest are dropped first."""
-
-
-class Source(BaseModel):
-    """A text that the answer cites."""
-
-    number: int = Field(description="The n of its mark [n] in the answer.")
-    title: str | None
-    source: str | None = Field(description="Its web addresses or files, joined by commas.")
-    url: str | None = Field(description="The first web address among them.")
-    page: int | None = Field(description="Its page in a PDF, from 1.")
-    heading: str | None = Field(description="The headings above it, outermost first.")
-    uri: str = Field(description="The resource of this server that has its text.")
-    text: str
-    quote: str | None = Field(description="Its sentence that states the answer word for word.")
-
-
-class Answer(BaseModel):
-    """The structured content of a tool's result."""
-
-    answer: str
-    cited_answer: str | None = Field(description="The answer with marks [n], if it has any.")
-    citations: list[Source]
-    action: str | None = Field(description="CRAG's: correct, incorrect or ambiguous.")
-    rationale: str | None = Field(description="InstructRAG's: what led to the answer.")
-    notes: list[str] = Field(description="What a reader should know, such as a failed search.")
 
 
 def server(open_graph: Callable[[str], Any], instructions: str | None = None) -> MCPServer:
@@ -102,7 +77,7 @@ def _tool(open_graph: Callable[[str], Any], name: str, texts: dict[str, str]) ->
         passages: Annotated[
             int | None, Field(description="How many are read, if not as configured.")
         ] = None,
-    ) -> Annotated[CallToolResult, Answer]:
+    ) -> CallToolResult:
         await context.report_progress(0, message="started")
         step, result = 0, {}
         try:
@@ -136,20 +111,20 @@ def _progress_line(event: dict[str, Any]) -> str:
 def _result(result: dict[str, Any], texts: dict[str, str]) -> CallToolResult:
     # Texts are not resource links: LangChain's adapters make file blocks of those, which OpenAI's
     # chat completions refuse.
-    answer = Answer(
-        answer=result["answer"],
-        cited_answer=result.get("cited_answer") or None,
-        citations=[_source(citation, texts) for citation in result["citations"]],
-        action=result.get("action"),
-        rationale=result.get("rationale") or None,
-        notes=[one_line(note) for note in result["notes"]],
+    told = {key: result.get(key) or None for key in ("cited_answer", "action", "rationale")}
+    parts = [told["rationale"], readable(result)] if told["rationale"] else [readable(result)]
+    return CallToolResult(
+        content=[TextContent(text="\n\n".join(map(str, parts)))],
+        structured_content={
+            "answer": result["answer"],
+            **told,
+            "citations": [_source(citation, texts) for citation in result["citations"]],
+            "notes": [one_line(note) for note in result["notes"]],
+        },
     )
-    parts = [answer.rationale, readable(result)] if answer.rationale else [readable(result)]
-    text = TextContent(text="\n\n".join(map(str, parts)))
-    return CallToolResult(content=[text], structured_content=answer.model_dump())
 
 
-def _source(citation: dict[str, Any], texts: dict[str, str]) -> Source:
+def _source(citation: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
     """Return a citation with a title and a source that are safe to show, and keep its text."""
     source, text = shown_source(citation["source"]) or None, citation["text"]
     digest = hashlib.sha256(f"{source}\n{text}".encode()).hexdigest()[:32]
@@ -157,17 +132,17 @@ def _source(citation: dict[str, Any], texts: dict[str, str]) -> Source:
     texts[digest] = text
     if len(texts) > MAX_SOURCES:
         del texts[next(iter(texts))]
-    return Source(
-        number=citation["number"],
-        title=title_line(citation["title"]) or None,
-        source=source,
-        url=web_address(citation["source"]) or None,
-        page=citation.get("page"),
-        heading=citation.get("heading"),
-        uri=SOURCE.format(digest=digest),
-        text=text,
-        quote=citation.get("quote") or None,
-    )
+    return {
+        "number": citation["number"],
+        "title": title_line(citation["title"]) or None,
+        "source": source,
+        "url": web_address(citation["source"]) or None,
+        "page": citation.get("page"),
+        "heading": citation.get("heading"),
+        "uri": SOURCE.format(digest=digest),
+        "text": text,
+        "quote": citation.get("quote") or None,
+    }
 
 
 def transport_security(host: str, allowed: Sequence[str]) -> TransportSecuritySettings:
