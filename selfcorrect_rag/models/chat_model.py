@@ -315,7 +315,7 @@ def retry_after(error: Exception) -> float | None:
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
-def is_refusal(error: Exception) -> bool:
+def is_refusal(error: Exception | None) -> bool:
     """Return whether an error is about the request, such as an unsupported option."""
     status = getattr(error, "status_code", None)
     if isinstance(status, int):

@@ -100,30 +100,27 @@ def load_tokenizer(
     A ``tokenizer.json`` is taken as it is: transformers 5 would make Llama's anew, with other rules
     for spaces. A Llama or Mistral checkpoint with ``tokenizer.model`` alone gets the ids of
     transformers 4.36.2, with which Self-RAG's authors ran theirs: a space before the text behind
-    every special token, whatever ``legacy`` says.
-
-    Args:
-        name_or_path: a folder or a hub name.
-        extra: this package's extra to name if a library is missing.
-
-    Raises:
-        MissingExtra: transformers, or sentencepiece for ``tokenizer.model``, is not installed.
-        ModelNotFound: no tokenizer is there, or it cannot be read.
+    every special token, whatever ``legacy`` says. ``extra`` is named if a library is missing.
     """
     transformers = require("transformers", extra)
     with loading(name_or_path, "tokenizer"):
-        config = _json(name_or_path, CONFIG)
+        folder = Path(name_or_path)
+        if not folder.is_dir():
+            hub = require("huggingface_hub", extra)
+            files = ["*token*", "config.json", "vocab*", "merges.txt", "*.jinja", "*.model"]
+            folder = Path(hub.snapshot_download(str(name_or_path), allow_patterns=files))
+        config = _json(folder / CONFIG)
         named = config.get("tokenizer_class")
         is_llama = named in LLAMA_CLASSES or (
-            named is None and _json(name_or_path, "config.json").get("model_type") in LLAMA_MODELS
+            named is None and _json(folder / "config.json").get("model_type") in LLAMA_MODELS
         )
-        has_rules = _file(name_or_path, TOKENIZER) is not None
-        if is_llama and not has_rules and _file(name_or_path, "tokenizer.model"):
+        has_rules = (folder / TOKENIZER).exists()
+        if is_llama and not has_rules and (folder / "tokenizer.model").exists():
             require("sentencepiece", extra)
         auto = transformers.PreTrainedTokenizerFast if has_rules else transformers.AutoTokenizer
-        tokenizer = auto.from_pretrained(name_or_path)
+        tokenizer = auto.from_pretrained(folder)
         if is_llama and not has_rules:
-            tokenizer = _as_official(tokenizer, name_or_path, config)
+            tokenizer = _as_official(tokenizer, folder, config)
         elif is_llama:
             _set_ends(tokenizer, config)
     return cast("PreTrainedTokenizerBase", tokenizer)
@@ -138,7 +135,7 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     if not (folder / TOKENIZER).exists():
         return
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    config = _json(folder / CONFIG)
     config["tokenizer_class"] = "TokenizersBackend"  # takes tokenizer.json as it is
     legacy = getattr(tokenizer, "legacy", tokenizer.init_kwargs.get("legacy"))
     if legacy is not None:
@@ -146,7 +143,7 @@ def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def _as_official(tokenizer: Any, name_or_path: str | Path, config: dict[str, Any]) -> Any:
+def _as_official(tokenizer: Any, folder: Path, config: dict[str, Any]) -> Any:
     """A Llama tokenizer with the rules of transformers 4.36.2; any other kind unchanged."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
@@ -160,7 +157,7 @@ def _as_official(tokenizer: Any, name_or_path: str | Path, config: dict[str, Any
     ]
     state["normalizer"] = {"type": "Sequence", "normalizers": spaces}
     state["pre_tokenizer"] = None
-    named = _json(name_or_path, "special_tokens_map.json")
+    named = _json(folder / "special_tokens_map.json")
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": ""}
     for source in (config, named):
         special |= {key: _content(source[key]) for key in special if source.get(key)}
@@ -173,7 +170,7 @@ def _as_official(tokenizer: Any, name_or_path: str | Path, config: dict[str, Any
     keys = ("clean_up_tokenization_spaces", "legacy", "model_max_length", "padding_side")
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer.from_str(json.dumps(state)),
-        name_or_path=str(name_or_path),
+        name_or_path=str(folder),
         chat_template=config.get("chat_template") or tokenizer.chat_template,
         **{key: token for key, token in special.items() if token},
         **{key: config[key] for key in keys if config.get(key) is not None},
@@ -200,20 +197,5 @@ def _content(token: Any) -> str:
     return token["content"] if isinstance(token, dict) else str(token)
 
 
-def _json(name_or_path: str | Path, name: str) -> dict[str, Any]:
-    file = _file(name_or_path, name)
-    return json.loads(file.read_text(encoding="utf-8")) if file else {}
-
-
-def _file(name_or_path: str | Path, name: str) -> Path | None:
-    """A file of a checkpoint, fetched if it is on a hub; None if it has none."""
-    if Path(name_or_path).is_dir():
-        file = Path(name_or_path) / name
-        return file if file.exists() else None
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
-
-    try:
-        return Path(hf_hub_download(str(name_or_path), name))
-    except EntryNotFoundError:  # also if it is not in the cache and the hub cannot be reached
-        return None
+def _json(file: Path) -> dict[str, Any]:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

@@ -5,7 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
@@ -155,8 +155,10 @@ class PromptedReflectionLLM(ReflectionLLM):
     ) -> Calls[list[Segment]]:
         pending = [_Pending(segment_request(prompt)) for prompt in prompts]
         if choose is not None:
-            asked = [GROUP_PROMPTS[Group(choose)]]
-            yield from self._criticise([(segment, asked) for segment in pending])
+            prompt = GROUP_PROMPTS[Group(choose)]
+            yield from self._ask(
+                [segment.question([prompt], segment.judged) for segment in pending]
+            )
             return [segment.finished() for segment in pending]
         if critique:
             yield from self._judge_passages(pending)
@@ -168,25 +170,32 @@ class PromptedReflectionLLM(ReflectionLLM):
         options = {**sampling, "max_tokens": max_tokens + self.thinking_tokens}
         yield from self._write(going, options, stop)
         if critique:
-            wanted = []
-            for segment in (segment for segment in going if segment.text):
-                every = segment.critique_prompts
-                chunks = _chunks(every, len(every) if self.joined else 1)
-                wanted += [(segment, chunk) for chunk in chunks]
-            yield from self._criticise(wanted)
+            written = [(segment, segment.critique_prompts) for segment in going if segment.text]
+            chunks = [
+                (segment, chunk)
+                for segment, every in written
+                for chunk in _chunks(every, len(every) if self.joined else 1)
+            ]
+            yield from self._ask(
+                [segment.question(chunk, segment.judged) for segment, chunk in chunks]
+            )
         return [segment.finished() for segment in pending]
 
     def _judge_passages(self, pending: "Sequence[_Pending]") -> Calls[None]:
         """Ask for the ISREL of each new passage, with one call per question."""
         size = PASSAGES_PER_CALL if self.joined else 1
         calls = [call for group in _by_question(pending) for call in _chunks(group, size)]
-        results = yield from self._classifier.calls(
-            [relevance_classification([s.request.instance for s in call]) for call in calls]
-        )
-        for call, result in zip(calls, results, strict=True):
-            call[0].results += result.results
-            for segment, prediction in zip(call, result.predictions, strict=True):
-                segment.take(ISREL, prediction)
+        yield from self._ask([_relevance_question(call) for call in calls])
+
+    def _ask(self, questions: "Sequence[_Question]") -> Calls[None]:
+        """Ask for critiques, and record them in their segments."""
+        results = yield from self._classifier.calls([question.task for question in questions])
+        for question, result in zip(questions, results, strict=True):
+            question.fields[0][0].results += result.results
+            for (segment, prompt), prediction in zip(
+                question.fields, result.predictions, strict=True
+            ):
+                segment.take(prompt, prediction)
 
     def _prune(self, pending: "Sequence[_Pending]", below: float) -> None:
         """Keep the most relevant passages of each question; the best one of all is never pruned."""
@@ -208,7 +217,9 @@ class PromptedReflectionLLM(ReflectionLLM):
         levels = [{**options, "logprobs": True}, options, {}]
         tried: list[list[CallResult]] = [[] for _ in prompts]
         for level in range(self._level, len(levels)):
-            waiting = [i for i, results in enumerate(tried) if not results or _refused(results[-1])]
+            waiting = [
+                i for i, results in enumerate(tried) if not results or is_refusal(results[-1].error)
+            ]
             if not waiting:
                 break
             bound = self.model.bind(**levels[level])
@@ -223,16 +234,6 @@ class PromptedReflectionLLM(ReflectionLLM):
             raise EngineFailed(message, hint(errors[0])) from errors[0]
         for segment, results in zip(pending, tried, strict=True):
             segment.take_text(results, stop)
-
-    def _criticise(self, wanted: "Sequence[tuple[_Pending, list[CritiquePrompt]]]") -> Calls[None]:
-        """Ask for critiques, with one call for each list of prompts."""
-        results = yield from self._classifier.calls(
-            [critique_classification(prompts, segment.judged) for segment, prompts in wanted]
-        )
-        for (segment, prompts), result in zip(wanted, results, strict=True):
-            segment.results += result.results
-            for prompt, prediction in zip(prompts, result.predictions, strict=True):
-                segment.take(prompt, prediction)
 
 
 @dataclass
@@ -275,6 +276,15 @@ class _Pending:
         segment = self.text or instance.segment or whole
         before = instance.preceding_sentences if self.text else whole.removesuffix(segment).strip()
         return instance._replace(preceding_sentences=before, segment=segment, output=whole)
+
+    def question(self, prompts: Sequence[CritiquePrompt], asked: Instance) -> "_Question":
+        """Return one question for all these critiques of an instance."""
+        fields = [(self, prompt) for prompt in prompts]
+        if len(prompts) == 1:
+            label = LabelField(prompts[0].label_parser)
+            return _Question(Classification(prompts[0].prompt(asked), (label,)), fields)
+        labels = tuple(LabelField(prompt.label_parser, prompt.label_name) for prompt in prompts)
+        return _Question(Classification(joint_critique_prompt(prompts, asked), labels), fields)
 
     def take(self, prompt: CritiquePrompt, prediction: Prediction | None) -> None:
         """Record a critique, which may be absent."""
@@ -332,10 +342,6 @@ class _Pending:
         )
 
 
-def _refused(result: CallResult) -> bool:
-    return result.error is not None and is_refusal(result.error)
-
-
 def _chunks(items: list[T], size: int) -> list[list[T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
@@ -350,20 +356,16 @@ def _by_question(pending: Sequence[_Pending]) -> list[list[_Pending]]:
     return list(groups.values())
 
 
-def critique_classification(
-    prompts: Sequence[CritiquePrompt], instance: Instance
-) -> Classification:
-    """Return a classification for all these critiques of an instance."""
-    if len(prompts) == 1:
-        return Classification(prompts[0].prompt(instance), (LabelField(prompts[0].label_parser),))
-    fields = tuple(LabelField(prompt.label_parser, prompt.label_name) for prompt in prompts)
-    return Classification(joint_critique_prompt(prompts, instance), fields)
+class _Question(NamedTuple):
+    task: Classification
+    fields: list[tuple[_Pending, CritiquePrompt]]
+    """The segment and the prompt of each field of the task."""
 
 
-def relevance_classification(instances: Sequence[Instance]) -> Classification:
-    """Return a classification for the ISREL of several passages for one question."""
-    if len(instances) == 1:
-        return critique_classification([ISREL], instances[0])
-    numbers = range(1, len(instances) + 1)
-    fields = tuple(LabelField(ISREL.label_parser, str(number)) for number in numbers)
-    return Classification(passages_critique_prompt(ISREL, instances), fields)
+def _relevance_question(segments: Sequence[_Pending]) -> _Question:
+    """Return one question for the ISREL of several passages for one question."""
+    if len(segments) == 1:
+        return segments[0].question([ISREL], segments[0].request.instance)
+    labels = (LabelField(ISREL.label_parser, str(n)) for n in range(1, len(segments) + 1))
+    prompt = passages_critique_prompt(ISREL, [segment.request.instance for segment in segments])
+    return _Question(Classification(prompt, tuple(labels)), [(each, ISREL) for each in segments])
