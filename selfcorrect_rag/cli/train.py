@@ -40,7 +40,10 @@ def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool
         tell(f"{entrypoint.help}\n")
         for key, field in entrypoint.options.model_fields.items():
             required = field.is_required()
-            tell(f"{key}{'' if required else f' = {field.get_default(call_default_factory=True)}'}", bold=required)
+            tell(
+                f"{key}{'' if required else f' = {field.get_default(call_default_factory=True)}'}",
+                bold=required,
+            )
             tell(f"    {field.description}")
         return
     given = read_config(config) if config else {}

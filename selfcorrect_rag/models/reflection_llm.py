@@ -4,11 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForLLMRun,
-    CallbackManagerForLLMRun,
-    Callbacks,
-)
+from langchain_core.callbacks import Callbacks
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.messages import AIMessage
@@ -19,7 +15,7 @@ from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
-from selfcorrect_rag.reflection import PAPER_GROUPS
+from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.state import Segment
 
 _METADATA: dict[str, Any] = {}
@@ -45,11 +41,6 @@ class ReflectionLLM(BaseLLM):
         return described(self)
 
     @property
-    def groups(self) -> tuple[str, ...]:
-        """Names of the reflection groups that it supports; the paper's four by default."""
-        return PAPER_GROUPS
-
-    @property
     def reads_apart(self) -> bool:
         """Whether CRAG asks it about each piece of the knowledge by itself, in one batch, and gives
         the best answer; by default it reads all joined, like the paper's generator."""
@@ -71,10 +62,9 @@ class ReflectionLLM(BaseLLM):
         """Continue all prompts as one batch.
 
         Args:
-            prompts: the prompts to continue.
-            max_tokens: maximum tokens of each continuation.
+            max_tokens: maximum of each continuation.
             stop: strings before which a continuation ends.
-            choose: name of one of :attr:`groups`; the continuation is then one token of it.
+            choose: name of a reflection group; the continuation is then one token of it.
             stop_at_retrieval: end a continuation at the next token of the Retrieve group.
             prune_below: end a continuation whose first token is an ISREL token with a score below
                 this; the best one of a batch is never pruned.
@@ -110,22 +100,19 @@ class ReflectionLLM(BaseLLM):
         Raises:
             ModelFailed: the model raised, or did not return one segment for each prompt.
         """
-        options = _segment_options(max_tokens, prune_below, critique, whole)
+        options = self._segment_options(max_tokens, prune_below, critique, whole)
         return self._call(prompts, callbacks, options)
 
     async def agenerate_segments(
         self, prompts: Sequence[Prompt], *, callbacks: Callbacks = None, **options: Any
     ) -> list[Segment]:
         """The async twin of :meth:`generate_segments`, with the same options."""
-        return await self._acall(prompts, callbacks, _segment_options(**options))
+        return await self._acall(prompts, callbacks, self._segment_options(**options))
 
     def choose(
         self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
     ) -> list[Segment]:
-        """Return which token of ``group`` comes next: segments of one token and one reflection.
-
-        Raises ValueError if it is not in :attr:`groups`, and ModelFailed as above.
-        """
+        """Return which token of ``group`` comes next: segments of one token and one reflection."""
         return self._call(prompts, callbacks, self._choice_options(group))
 
     async def achoose(
@@ -134,9 +121,19 @@ class ReflectionLLM(BaseLLM):
         """The async twin of :meth:`choose`."""
         return await self._acall(prompts, callbacks, self._choice_options(group))
 
+    def _segment_options(
+        self,
+        max_tokens: int | None = None,
+        prune_below: float | None = None,
+        critique: bool = True,
+        whole: bool = False,
+    ) -> dict[str, Any]:
+        limits = {"max_tokens": max_tokens or self.max_tokens, "prune_below": prune_below}
+        return {**limits, "stop_at_retrieval": not whole, "critique": critique}
+
     def _choice_options(self, group: str) -> dict[str, Any]:
-        if group not in self.groups:
-            raise ValueError(f"the model has no reflection group {group}: {list(self.groups)}")
+        if group not in TOKENS:
+            raise ValueError(f"there is no reflection group {group}: {', '.join(TOKENS)}")
         # A choice is not part of the answer: keep it out of token streams.
         return {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
 
@@ -170,30 +167,16 @@ class ReflectionLLM(BaseLLM):
             raise ModelFailed(
                 f"{name} gave {wrong}: a whole one is expected for each of {prompts} prompts"
             )
-        every = (r for info in given for r in (*info["reflections"], info["next"]) if r)
-        if unknown := {reflection["group"] for reflection in every} - set(self.groups):
-            raise ModelFailed(
-                f"{name} gave a reflection of group {min(unknown)}, which is not one of its groups "
-                f"({', '.join(self.groups)})"
-            )
         return given
 
     def _generate(
-        self,
-        prompts: list[str],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> LLMResult:
         options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
         return _result(self._segments([prompt_of(text) for text in prompts], **options))
 
     async def _agenerate(
-        self,
-        prompts: list[str],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> LLMResult:
         options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
         return _result(await self._asegments([prompt_of(text) for text in prompts], **options))
@@ -203,17 +186,6 @@ class ReflectionLLM(BaseLLM):
         kind, named = self._llm_type.removesuffix("-reflection"), self._identifying_params
         name = named.get("model") or named.get("name_or_path") or kind
         return {**params, "ls_provider": kind, "ls_model_name": str(name)}
-
-
-def _segment_options(
-    max_tokens: int | None = None,
-    prune_below: float | None = None,
-    critique: bool = True,
-    whole: bool = False,
-) -> dict[str, Any]:
-    given = {"max_tokens": max_tokens, "prune_below": prune_below}
-    options = {key: value for key, value in given.items() if value is not None}
-    return {"stop_at_retrieval": not whole, "critique": critique, **options}
 
 
 def _result(segments: Sequence[Segment]) -> LLMResult:

@@ -104,7 +104,7 @@ async def _read_by(
     )
     readings = []
     for source, segment in zip(sources, segments, strict=True):
-        scores = critique(segment["reflections"], llm.groups)
+        scores = critique(segment["reflections"])
         sequence = sequence_probability(segment["logprob"], segment["tokens"])
         score = segment_score(scores, sequence, Weights())
         readings.append((bool(segment["text"].strip()), score, segment["text"], source, scores))

@@ -96,7 +96,7 @@ def generate_and_critique(
         candidates = []
         for request, segment, option in zip(batch.requests, segments, options, strict=True):
             written = beams[request.beam]["segments"]
-            candidate = _candidate(written, settings, request, segment, model.groups)
+            candidate = _candidate(written, settings, request, segment)
             candidate["depth"], candidate["option"] = state["depth"], option
             candidate["parent"] = state["candidates"].index(written[-1]) if written else None
             candidates.append(candidate)
@@ -176,7 +176,6 @@ def _candidate(
     settings: SelfRAGSettings,
     request: Request,
     segment: Segment,
-    groups: Sequence[str],
 ) -> Candidate:
     """The candidate, whose ``depth``, ``parent`` and ``option`` are set by the caller."""
     reflections = segment["reflections"]
@@ -184,7 +183,7 @@ def _candidate(
         # ISREL is given before the first word. A later one is about a passage that the model made
         # up, behind a [Retrieval] of its own.
         reflections = [r for r in reflections if r["group"] != Group.ISREL or r["position"] == 0]
-    scores = critique(reflections, groups)
+    scores = critique(reflections)
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
     weights, rule = settings.weights, settings.path_rule
     path = [*scored(written), ScoredSegment(scores, sequence, request.step == "retrieve")]
