@@ -6,7 +6,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,40 +102,6 @@ def llama_3(folder: Path) -> Path:
     return byte_level(folder, special, tokenizer_class="PreTrainedTokenizerFast", **ends)
 
 
-def qwen(folder: Path) -> Path:
-    """As its slow tokenizer is saved: a vocabulary and merges."""
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    model = json.loads((byte_level(folder, special) / "tokenizer.json").read_text())["model"]
-    (folder / "tokenizer.json").unlink()
-    (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
-    merges = "\n".join(" ".join(merge) for merge in model["merges"])
-    (folder / "merges.txt").write_text(f"#version: 0.2\n{merges}\n")
-    added = {
-        len(model["vocab"]) + i: {"content": t, "special": True} for i, t in enumerate(special)
-    }
-    flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
-    config = {
-        "tokenizer_class": "Qwen2Tokenizer",
-        "added_tokens_decoder": {i: {**token, **flags} for i, token in added.items()},
-        "eos_token": special[2],
-        "pad_token": special[0],
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
-
-
-def llama_2(folder: Path) -> Path:
-    """A base model's: without reflection tokens."""
-    folder.mkdir()
-    shutil.copy(MADE / "llama" / "slow" / "tokenizer.model", folder)
-    config = {"tokenizer_class": "LlamaTokenizer", "legacy": False, "eos_token": "</s>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
-
-
-BASES: dict[str, Callable[[Path], Path]] = {"llama-2": llama_2, "llama-3": llama_3, "qwen": qwen}
-
-
 @pytest.mark.parametrize("legacy", LEGACY)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
@@ -182,7 +148,7 @@ def grown(folder: Path) -> Any:
     return words
 
 
-@pytest.fixture(params=["llama", "mistral", "transformers", "first", "llama-3", "qwen"])
+@pytest.fixture(params=["llama", "mistral", "transformers", "first", "llama-3"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """With every way to put a space before a text."""
     if request.param in STYLES:
@@ -190,7 +156,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param in ("transformers", "first"):
         legacy = request.param == "transformers"
         return AutoTokenizer.from_pretrained(checkpoint_folder(tmp_path, "llama", "slow", legacy))
-    return grown(BASES[request.param](tmp_path / "base"))
+    return grown(llama_3(tmp_path / "base"))
 
 
 def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> None:

@@ -8,7 +8,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
-from selfcorrect_rag.models.engines import tokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded, hide_special_tokens
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
@@ -95,15 +94,6 @@ def test_a_space_before_a_text_is_put_where_its_prompt_begins() -> None:
         assert controlled.encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
 
 
-def test_texts_that_stand_together_are_encoded_together() -> None:
-    """And not where a control token stands between."""
-    merged = ControlledTokenizer(letters(merges=(("b", "c"),)))
-    together, apart = merged.encode(
-        [parts(("ab", 0), ("cd", 0)), parts(("ab", 0), RETRIEVAL, ("cd", 0))]
-    )
-    assert (len(together.ids), len(apart.ids)) == (1 + 3, 1 + 5)
-
-
 # Cuts
 
 
@@ -173,16 +163,6 @@ def test_pieces_are_texts_and_control_tokens_in_order() -> None:
     ]
     assert ControlledTokenizer(tokenizer).text(generated) == " ab abc"
     assert ControlledTokenizer(tokenizer).pieces([]) == []
-
-
-# Encoded once
-
-
-def test_a_text_is_encoded_once_for_each_place() -> None:
-    controlled = ControlledTokenizer(letters())
-    controlled.encode([parts(("ab", 0)), parts(RETRIEVAL, ("ab", 0)), parts(("ab", 0))])
-    info = controlled._encode_span.cache_info()  # "ab" first, [Retrieval], "ab" later
-    assert (info.misses, info.hits, info.maxsize) == (3, 1, tokens.REMEMBERED_SPANS)
 
 
 # Names

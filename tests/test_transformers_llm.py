@@ -1,14 +1,12 @@
 """The transformers backend: batches that never mix, sampling, cancelling, loading."""
 
 import asyncio
-import json
 import threading
 from pathlib import Path
 
 import pytest
 import torch
 from langchain_core.callbacks import BaseCallbackHandler
-from tokenizers import Tokenizer
 
 from selfcorrect_rag.errors import EngineFailed, NotAReflectionModel
 from selfcorrect_rag.models import TransformersReflectionLLM
@@ -152,18 +150,6 @@ async def test_a_cancelled_call_stops_computing(llm: TransformersReflectionLLM) 
 
 
 # Loading
-
-
-def test_a_checkpoint_without_reflection_tokens_is_refused_before_its_weights(
-    tmp_path: Path,
-) -> None:
-    tokenizer = byte_level_tokenizer()
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    state["added_tokens"], state["post_processor"] = [], None
-    plain = Tokenizer.from_str(json.dumps(state))
-    type(tokenizer)(tokenizer_object=plain, eos_token="a").save_pretrained(tmp_path)
-    with pytest.raises(NotAReflectionModel, match=r"no \[No Retrieval\].*selfrag"):
-        TransformersReflectionLLM.from_pretrained(tmp_path)
 
 
 def test_a_model_whose_embeddings_were_not_grown_is_refused() -> None:
