@@ -7,11 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from selfcorrect_rag.agents import (
-        CorrectiveRetriever,
-        SupportJudge,
-        as_tool,
-    )
+    from selfcorrect_rag.agents import CorrectiveRetriever, SupportJudge, as_tool
     from selfcorrect_rag.crag import crag_builder, create_crag
     from selfcorrect_rag.instruct_rag import create_instruct_rag, instruct_rag_builder
     from selfcorrect_rag.render import render_run, show_run
@@ -64,7 +60,3 @@ def __getattr__(name: str) -> Any:
     module = import_module(f"{__name__}.{_MODULES.get(name, 'settings')}")
     globals()[name] = value = getattr(module, name)
     return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -138,8 +138,6 @@ class NoCluster(SelfCorrectError, ConnectionError):
 # Messages of other libraries
 
 RESUME_HINT = "ask again once it works, or go on from the thread with invoke(None, config)"
-ASYNC_ONLY = "Cannot invoke a coroutine function"
-"""Start of LangChain's TypeError when an async-only function is called synchronously."""
 MAX_LENGTH, MAX_SCANNED = 300, 10_000
 """Characters of a foreign message that are quoted, and that are searched for secrets."""
 JOINERS = "\u200c\u200d"
@@ -187,12 +185,9 @@ def safe_message(message: object, max_length: int = MAX_LENGTH) -> str:
 
 
 def redact(text: str) -> str:
-    """Replace secrets in ``text`` by ``***``.
-
-    A secret is recognised by its form (URL credentials, ``Bearer ...``, cookies, JSON web tokens,
-    keys with a provider's prefix), by the name before it (``api_key=``, ``?token=``,
-    ``--password``), or as the value of an environment variable with such a name.
-    """
+    """Replace secrets in ``text`` by ``***``: what looks like one (credentials in URLs, ``Bearer
+    ...``, cookies, JSON web tokens, keys with a provider's prefix), stands behind such a name
+    (``api_key=``, ``--password``), or is the value of an environment variable with such a name."""
     for name, value in os.environ.items():
         if len(value) >= MIN_SECRET_LENGTH and _SECRET_VARIABLE.search(name.upper()):
             text = text.replace(value, "***")
@@ -241,7 +236,7 @@ def hint(error: BaseException) -> str:
     """Return advice about an error of a model, a retriever or a search."""
     import langchain_core.exceptions as known
 
-    if isinstance(error, TypeError) and ASYNC_ONLY in str(error):
+    if isinstance(error, TypeError) and "Cannot invoke a coroutine function" in str(error):
         return "it is async: run the graph with ainvoke or astream"
     if isinstance(error, known.ContextOverflowError) or "context length" in str(error):
         return "give it fewer passages, or a model with a longer context"
@@ -257,12 +252,10 @@ def wrap_disk_full(folder: Path) -> Iterator[None]:
     """Raise errors that a full disk causes as `DiskFull`; all others pass unchanged."""
     try:
         yield
-    except SelfCorrectError:
-        raise
     except Exception as error:
-        if found := disk_full(folder, error):
-            raise found from error
-        raise
+        if isinstance(error, SelfCorrectError) or not (full := disk_full(folder, error)):
+            raise
+        raise full from error
 
 
 def disk_full(folder: Path, error: BaseException) -> DiskFull | None:
@@ -278,13 +271,11 @@ def disk_full(folder: Path, error: BaseException) -> DiskFull | None:
 
 def error_codes(error: BaseException) -> tuple[int | None, int | None]:
     """Return SQLite's primary result code and the errno, from attributes or the message."""
-    if isinstance(error, sqlite3.Error) and hasattr(error, "sqlite_errorcode"):
-        return error.sqlite_errorcode & 0xFF, None
-    if isinstance(error, OSError) and error.errno is not None:
-        return None, error.errno
     code = re.search(r"\(code: (\d+)\)", str(error))  # Chroma
     number = re.search(r"\(os error (\d+)\)", str(error))  # safetensors
-    return (int(code[1]) & 0xFF if code else None), (int(number[1]) if number else None)
+    sqlite = getattr(error, "sqlite_errorcode", int(code[1]) if code else None)
+    system = getattr(error, "errno", None) or (int(number[1]) if number else None)
+    return None if sqlite is None else sqlite & 0xFF, system
 
 
 @contextmanager
@@ -316,11 +307,7 @@ def find_named(name: str, *kinds: type) -> Any:
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import ``module``, which the ``extra`` of this package installs.
-
-    Raises:
-        MissingExtra: it is not installed; the message is the command that installs it.
-    """
+    """Import ``module``; `MissingExtra` if it is missing, with the command to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nodes.citations import citations_of, cited_passages, cited_text, settled
+from selfcorrect_rag.nodes.citations import cited_passages, cited_text, settled
 from selfcorrect_rag.prompts.marks import REFUSAL
 from tests.nodes.parts import beam, candidate
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, segment
@@ -16,9 +16,12 @@ from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, segm
 PASSAGES = [document("A", "The door is red. It is old."), document("B"), document("C")]
 
 
-def cite(*segments: Any, irrelevant: Any = ()) -> str:
-    citations = citations_of(segments, PASSAGES, "Who?", irrelevant)
-    return cited_text(segments, citations)
+def citations_of(segments: Any) -> Any:
+    return cited_passages(segments, {"passages": PASSAGES, "question": "Who?"}, "passages")
+
+
+def cite(*segments: Any) -> str:
+    return cited_text(segments, citations_of(segments))
 
 
 @pytest.mark.parametrize(
@@ -38,7 +41,7 @@ def test_a_segment_cites_its_passage_if_it_is_relevant(fields: Any, cited: bool)
 
 @pytest.mark.parametrize("text", ["", "  ", REFUSAL])
 def test_refusals_and_silence_cite_nothing(text: str) -> None:
-    assert citations_of([candidate(text)], PASSAGES, "Who?") == []
+    assert citations_of([candidate(text)]) == []
 
 
 def test_numbers_follow_the_order_of_appearance_and_one_passage_has_one() -> None:
@@ -47,7 +50,7 @@ def test_numbers_follow_the_order_of_appearance_and_one_passage_has_one() -> Non
         candidate("Two.", passage=0, depth=1),
         candidate("Three.", passage=2, depth=2),
     ]
-    citations = citations_of(path, PASSAGES, "Who?")
+    citations = citations_of(path)
     assert cited_text(path, citations) == "One. [1] Two. [2] Three. [1]"
     assert [(c["number"], c["passage"], c["segments"]) for c in citations] == [
         (1, 2, [0, 2]),
@@ -77,7 +80,6 @@ def test_a_new_passage_inherits_nothing() -> None:
 
 
 def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
-    assert cite(candidate("Red.", passage=1), irrelevant={1}) == "Red."
     state = {"knowledge": PASSAGES, "judged": [None, "irrelevant", "relevant"], "question": "Who?"}
     path = [candidate("One.", passage=1), candidate("Two.", passage=2, depth=1)]
     assert [c["passage"] for c in cited_passages(path, state, "knowledge")] == [2]
@@ -92,7 +94,7 @@ def test_marks_of_a_page_are_not_taken_for_ours() -> None:
     [("The door is red.", "The door is red."), ("It was painted.", "")],
 )
 def test_a_quote_is_the_sentence_that_says_it_word_for_word(said: str, quote: str) -> None:
-    (citation,) = citations_of([candidate(said)], PASSAGES, "Who?")
+    (citation,) = citations_of([candidate(said)])
     assert citation["quote"] == quote
 
 
@@ -113,7 +115,7 @@ def test_every_mark_has_a_citation_and_every_citation_a_mark(path: Any) -> None:
         candidate(f"Text {i}.", depth=i, passage=passage, ISREL=isrel)
         for i, (passage, isrel) in enumerate(path)
     ]
-    citations = citations_of(segments, PASSAGES, "Who?")
+    citations = citations_of(segments)
     text = cited_text(segments, citations)
     assert [c["number"] for c in citations] == list(range(1, len(citations) + 1))
     assert text.count("[") == sum(len(c["segments"]) for c in citations)

@@ -1,6 +1,7 @@
 """Citations: the relevant texts that an answer was written from."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from langchain_core.documents import Document
@@ -8,7 +9,6 @@ from langchain_core.documents import Document
 from selfcorrect_rag.intake import source_of, title_line, title_of
 from selfcorrect_rag.prompts.marks import is_refusal, without_marks
 from selfcorrect_rag.prompts.sentences import sentence_stating
-from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Beam, Candidate, Citation, Source
 
 RELEVANT = 0.5
@@ -51,65 +51,39 @@ def citation(
     return cited
 
 
-def citations_of(
-    segments: Sequence[Candidate],
-    passages: Sequence[Document],
-    question: str,
-    irrelevant: Collection[int] = (),
+def cited_passages(
+    segments: Sequence[Candidate], state: Mapping[str, Any], source: Source
 ) -> list[Citation]:
     """One citation per passage that segments were generated from, in order of appearance.
 
     A segment cites its passage if the critique calls it relevant (ISREL of at least 0.5). A segment
     that continues with the same passage and has no ISREL inherits the previous segment's. Without
     any ISREL the passage was not judged and is not cited. Segments without text and refusals cite
-    nothing.
+    nothing; nor is knowledge cited that CRAG's evaluator has judged irrelevant.
 
     Args:
         segments: an answer's segments, in order.
-        passages: the list that the segments' indices refer to.
-        question: what the segments answer.
-        irrelevant: indices of passages judged irrelevant elsewhere.
-    """
-    written: dict[int, list[Candidate]] = {}
-    for segment, passage in _evidence(segments):
-        said = segment["text"]
-        if passage not in irrelevant and said.strip() and not is_refusal(said):
-            written.setdefault(passage, []).append(segment)
-    return [
-        citation(
-            number,
-            passage,
-            passages[passage],
-            [segment["depth"] for segment in its],
-            [segment["text"] for segment in its],
-            question,
-        )
-        for number, (passage, its) in enumerate(written.items(), start=1)
-    ]
-
-
-def _evidence(segments: Sequence[Candidate]) -> Iterator[tuple[Candidate, int]]:
-    """The segments written from a relevant passage, each with that passage's index."""
-    judged: float | None = None
-    for segment in segments:
-        isrel = segment["critique"].get(Group.ISREL)
-        if segment["step"] != "continue" or isrel is not None:
-            judged = isrel
-        passage = segment["passage"]
-        if passage is not None and judged is not None and judged >= RELEVANT:
-            yield segment, passage
-
-
-def cited_passages(
-    segments: Sequence[Candidate], state: Mapping[str, Any], source: Source
-) -> list[Citation]:
-    """The citations of segments written from the passages at the state key ``source``.
-
-    Knowledge that CRAG's evaluator has judged irrelevant is not cited.
+        state: the state, for its question and judgements.
+        source: its key of the passages.
     """
     judged = state["judged"] if source == "knowledge" else []
-    irrelevant = {i for i, found in enumerate(judged) if found == "irrelevant"}
-    return citations_of(segments, state[source], state.get("question") or "", irrelevant)
+    written: dict[int, list[Candidate]] = {}
+    relevance: float | None = None
+    for segment in segments:
+        isrel, passage = segment["critique"].get("ISREL"), segment["passage"]
+        if segment["step"] != "continue" or isrel is not None:
+            relevance = isrel
+        if passage is None or relevance is None or relevance < RELEVANT:
+            continue
+        is_irrelevant = judged[passage : passage + 1] == ["irrelevant"]
+        if not is_irrelevant and segment["text"].strip() and not is_refusal(segment["text"]):
+            written.setdefault(passage, []).append(segment)
+    cited = []
+    for number, (passage, its) in enumerate(written.items(), start=1):
+        depths, said = [s["depth"] for s in its], [s["text"] for s in its]
+        document, question = state[source][passage], state.get("question") or ""
+        cited.append(citation(number, passage, document, depths, said, question))
+    return cited
 
 
 def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> str:
@@ -117,23 +91,15 @@ def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> 
 
     Citation marks in a segment's own text, copied from a page, become ``[3?]``.
     """
-    return " ".join(_cited(segment, citations) for segment in segments)
+    texts = []
+    for segment in segments:
+        numbers = [c["number"] for c in citations if segment["depth"] in c["segments"]]
+        texts.append(without_marks(segment["text"]) + "".join(f" [{n}]" for n in numbers))
+    return " ".join(texts)
 
 
 def settled(beams: Sequence[Beam]) -> list[Candidate]:
     """The common prefix of all beams: its segments are part of the answer whichever beam wins."""
-    paths = [[_place(segment) for segment in beam["segments"]] for beam in beams]
-    best = beams[0]["segments"]
-    common = 0
-    while common < len(best) and all(p[: common + 1] == paths[0][: common + 1] for p in paths):
-        common += 1
-    return best[:common]
-
-
-def _place(segment: Candidate) -> tuple[int, int, int | None]:
-    return segment["depth"], segment["beam"], segment["passage"]
-
-
-def _cited(segment: Candidate, citations: Sequence[Citation]) -> str:
-    numbers = [c["number"] for c in citations if segment["depth"] in c["segments"]]
-    return without_marks(segment["text"]) + "".join(f" [{number}]" for number in numbers)
+    paths = [[(s["depth"], s["beam"], s["passage"]) for s in b["segments"]] for b in beams]
+    shared = takewhile(lambda places: len({*places}) == 1, zip(*paths, strict=False))
+    return beams[0]["segments"][: len(list(shared))]

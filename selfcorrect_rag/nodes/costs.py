@@ -25,14 +25,8 @@ class CallCounter(BaseCallbackHandler):
     def usage(self, seconds: float = 0.0) -> Usage:
         """Return the calls and tokens so far."""
         read, written = self._tokens
-        calls = self.model_calls
-        return {
-            **FREE,
-            "model_calls": calls,
-            "prompt_tokens": read,
-            "generated_tokens": written,
-            "seconds": seconds,
-        }
+        counted = {"prompt_tokens": read, "generated_tokens": written, "seconds": seconds}
+        return {**FREE, "model_calls": self.model_calls, **counted}  # type: ignore[typeddict-item]
 
     def on_chain_start(
         self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any

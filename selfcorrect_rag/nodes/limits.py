@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.events import Stopped
 from selfcorrect_rag.nodes.node import Run, Update
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Beam, Limit, Step, Stop, known_tokens
@@ -25,54 +24,42 @@ def limit_met(
 ) -> Limit | None:
     """Return the limit that forbids a step; None if it may run.
 
-    Args:
-        state: any graph's.
-        settings: the run's.
-        model_calls: the step's maximum, plus the calls that must be left after it.
-        tokens: maximum that it generates.
+    ``model_calls`` is the step's maximum, plus the calls that must be left after it; ``tokens`` the
+    maximum that it generates.
     """
     most, route = settings.max_model_calls, state["route"]
-    if most is not None and sum(r["model_calls"] for r in route) + model_calls > most:
+    if most is not None and sum([r["model_calls"] for r in route]) + model_calls > most:
         return "max_model_calls"
     if settings.max_tokens is not None and known_tokens(route) + tokens > settings.max_tokens:
         return "max_tokens"
     return None
 
 
-def stopped(run: Run[Any], limit: Limit, what: str) -> Update:
-    """Return the update that records that a limit was met; ``what`` was done instead."""
-    return marked(run, limit, f"{limit} is {getattr(run.settings, limit)}: {what}")
-
-
-def marked(run: Run[Any], by: Stop, note: str) -> Update:
-    """Return the update that records what stopped a run, with a note."""
-    run.emit(Stopped(event="stopped", by=by, note=note))
+def stopped(run: Run[Any], by: Stop, what: str) -> Update:
+    """Return the update that records that a limit was met or a part failed, and what was done."""
+    bound = getattr(run.settings, by, None)
+    note = what if bound is None else f"{by} is {bound}: {what}"
+    run.emit({"event": "stopped", "by": by, "note": note})
     return {"stopped": by, "notes": [note]}
 
 
 def best_so_far(
     state: Mapping[str, Any], run: Run[Any], fault: Fault, ends: Collection[Step] = STEPS
 ) -> Update:
-    """End beams as they are, so that the best text so far becomes the answer.
-
-    Args:
-        state: any graph's.
-        run: the node's.
-        fault: why.
-        ends: the next steps at which beams are ended.
+    """End the beams whose next step is one of ``ends``, so that the best text becomes the answer.
 
     Raises:
         Fault: nothing has been written yet.
     """
     beams = state["beams"]
-    if not any(beam["segments"] for beam in beams):
+    written = max((len(beam["segments"]) for beam in beams), default=0)
+    if not written:
         raise fault
     if is_ended(state):  # by another branch
         return {}
     ended = [{**beam, "next": None} if beam["next"] in ends else beam for beam in beams]
-    written = max(len(beam["segments"]) for beam in beams)
     note = f"{fault.reason}: the answer ends after segment {written}"
-    return {"beams": ended, **marked(run, cast(Stop, fault.part), note)}
+    return {"beams": ended, **stopped(run, cast(Stop, fault.part), note)}
 
 
 def is_ended(state: Mapping[str, Any]) -> bool:
