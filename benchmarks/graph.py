@@ -70,7 +70,7 @@ def bare_graph() -> Any:
 
 
 def count_functions(run: Callable[[], object]) -> Counter[str]:
-    """How often each function of this package is entered during ``run``, comprehensions left out."""
+    """How often each function of this package is entered during ``run``; no comprehensions."""
     entered: Counter[str] = Counter()
 
     def profile(frame: Any, event: str, _: Any) -> None:

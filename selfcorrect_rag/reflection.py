@@ -90,10 +90,6 @@ class Weights(NamedTuple):
     issup: float = 1.0
     isuse: float = 0.5
 
-    def of(self, group: str) -> float:
-        """Return the weight of a group."""
-        return {"ISREL": self.isrel, "ISSUP": self.issup, "ISUSE": self.isuse}[group]
-
 
 class Term(TypedDict):
     """One term of Eq. 3-4: ``weight * value`` is added to the score."""
@@ -182,11 +178,11 @@ def segment_score(scores: Critique, sequence: float | None, weights: Weights) ->
 
 def segment_terms(scores: Critique, sequence: float | None, weights: Weights) -> list[Term]:
     """Return the terms that :func:`segment_score` sums, p(y) first."""
-    groups = (group for group in VALUES if group in scores)
-    return [
-        Term(name="p(y)", weight=weights.sequence, value=sequence or 0.0),
-        *(Term(name=g, weight=weights.of(g), value=scores[g] or 0.0) for g in groups),
-    ]
+    terms = [Term(name="p(y)", weight=weights.sequence, value=sequence or 0.0)]
+    for group, weight in zip(VALUES, weights[1:], strict=True):
+        if group in scores:
+            terms.append(Term(name=group, weight=weight, value=scores[group] or 0.0))
+    return terms
 
 
 def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> float:
@@ -240,8 +236,11 @@ def best_path_score(
     is no better than a finished one's need not be continued.
     """
     groups = segments[-1].critique if segments else VALUES
-    most = sum((weights.of(g) for g in ("ISREL", "ISSUP") if g in groups), weights.sequence)
-    at_end = weights.isuse if "ISUSE" in groups else 0.0
+    isrel, issup, at_end = (
+        weight if group in groups else 0.0
+        for group, weight in zip(VALUES, weights[1:], strict=True)
+    )
+    most = weights.sequence + isrel + issup
     if rule == "sum":
         return path_score(segments, weights, rule) + further * most + at_end
     if rule == "product":

@@ -8,8 +8,7 @@ that the same step serves ``invoke`` and ``ainvoke``.
 import hashlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from inspect import iscoroutine
 from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
 from uuid import uuid4
@@ -74,16 +73,6 @@ class Run(Generic[S]):
         self.message: AIMessage | None = None
         """The message of the chat model that streamed the answer."""
 
-    @contextmanager
-    def _counting(self, *tags: str) -> Iterator["CallCounter"]:
-        counter = CallCounter()
-        extra = RunnableConfig(callbacks=[counter], tags=[*tags])
-        token = var_child_runnable_config.set(merge_configs(self.config, extra))
-        try:
-            yield counter
-        finally:
-            var_child_runnable_config.reset(token)
-
     async def call(
         self,
         sync: Callable[..., T],
@@ -92,13 +81,16 @@ class Run(Generic[S]):
         **options: Any,
     ) -> T:
         """Call the function that fits the run; models that it calls are counted, not streamed."""
-        with self._counting(TAG_NOSTREAM) as counter:
-            try:
-                if self.is_async:
-                    return await asynchronous(*args, **options)
-                return sync(*args, **options)
-            finally:
-                self.add(counter.usage())
+        counter = CallCounter()
+        extra = RunnableConfig(callbacks=[counter], tags=[TAG_NOSTREAM])
+        token = var_child_runnable_config.set(merge_configs(self.config, extra))
+        try:
+            if self.is_async:
+                return await asynchronous(*args, **options)
+            return sync(*args, **options)
+        finally:
+            var_child_runnable_config.reset(token)
+            self.add(counter.usage())
 
     async def segments(
         self,
@@ -107,20 +99,14 @@ class Run(Generic[S]):
         *args: Any,
         **options: Any,
     ) -> list[Segment]:
-        """Call ``choose`` or ``generate_segments`` of a ReflectionLLM, counted as one batch.
-
-        A failed batch counts the requests that it made, or one.
-        """
+        """Call ``choose`` or ``generate_segments`` of a ReflectionLLM, counted as one batch."""
         options["callbacks"] = self.config.get("callbacks")
-        with self._counting() as counter:
-            try:
-                is_async = self.is_async
-                segments = (
-                    await asynchronous(*args, **options) if is_async else sync(*args, **options)
-                )
-            except Exception:
-                self.add(counter.usage() if counter.model_calls else {"model_calls": 1})
-                raise
+        try:
+            is_async = self.is_async
+            segments = await asynchronous(*args, **options) if is_async else sync(*args, **options)
+        except Exception:
+            self.add({"model_calls": 1})
+            raise
         self.add(batch_usage(segments))
         return segments
 
