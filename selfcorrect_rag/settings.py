@@ -4,13 +4,13 @@ Factory defaults and a run's context are merged by the fields that were set.
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.reflection import VALUES, Weights
+from selfcorrect_rag.reflection import Weights
 from selfcorrect_rag.thresholds import Thresholds
 
 MAX_CHARACTERS = 1_000_000
@@ -23,26 +23,24 @@ Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
 baseline of section 3.1: without retrieval, in-context RALM, few-shot with instruction."""
 
 
-def knob(
-    default: Any,
-    *nodes: str,
-    ge: float | None = None,
-    le: float | None = None,
-    choices: Callable[[], list[str]] | None = None,
-) -> Any:
-    """Declare a setting, which its docstring describes; LangGraph Studio shows it on ``nodes``.
+CritiqueToken = Literal[
+    "[Irrelevant]",
+    "[Relevant]",
+    "[Fully supported]",
+    "[Partially supported]",
+    "[No support / Contradictory]",
+    "[Utility:1]",
+    "[Utility:2]",
+    "[Utility:3]",
+    "[Utility:4]",
+    "[Utility:5]",
+]
 
-    ``choices`` gives the texts that a list may hold, when the schema is asked for.
-    """
 
-    def extend(schema: dict[str, Any]) -> None:
-        if nodes:
-            schema["langgraph_nodes"] = list(nodes)
-        if choices:
-            schema["items"]["enum"] = choices()
-            schema["uniqueItems"] = True
-
-    return Field(default, json_schema_extra=extend, ge=ge, le=le)
+def knob(default: Any, *nodes: str, ge: float | None = None, le: float | None = None) -> Any:
+    """Declare a setting, which its docstring describes; LangGraph Studio shows it on ``nodes``."""
+    extra: Any = {"langgraph_nodes": list(nodes)} if nodes else None
+    return Field(default, json_schema_extra=extra, ge=ge, le=le)
 
 
 def _add_controls(schema: dict[str, Any]) -> None:
@@ -157,10 +155,6 @@ class Settings(BaseModel):
         return self.model_dump(exclude_unset=True)
 
 
-def _critique_tokens() -> list[str]:
-    return [token for tokens in VALUES.values() for token in tokens]
-
-
 class SelfRAGSettings(Settings):
     """Self-RAG's inference-time settings; defaults are section 4.3's where given there."""
 
@@ -196,7 +190,7 @@ class SelfRAGSettings(Settings):
     """Weight of the segment's own probability, p(y|x,d) of Eq. 3."""
     path_rule: Literal["mean", "sum", "product"] = knob("mean", "generate_and_critique")
     """How segment scores make a path's score; product is the official code's."""
-    hard_constraints: tuple[str, ...] = knob((), "generate_and_critique", choices=_critique_tokens)
+    hard_constraints: tuple[CritiqueToken, ...] = knob((), "generate_and_critique")
     """Critique tokens that drop a candidate, e.g. [No support / Contradictory]."""
     prune_below: float | None = knob(None, "generate_and_critique", ge=0, le=1)
     """Drop a passage whose ISREL score is below this before its segment is decoded; the best
@@ -207,14 +201,6 @@ class SelfRAGSettings(Settings):
     """The answers allowed in a closed set; implies closed_set."""
     instruction: str | None = knob(None, "decide_retrieval", "generate_and_critique")
     """Task instruction put before the question (the paper's are in prompts.TASK_INSTRUCTIONS)."""
-
-    @field_validator("hard_constraints")
-    @classmethod
-    def _check_constraints(cls, tokens: tuple[str, ...]) -> tuple[str, ...]:
-        known = _critique_tokens()
-        if unknown := [token for token in tokens if token not in known]:
-            raise ValueError(f"{unknown} are not critique tokens; these are: {known}")
-        return tokens
 
     @property
     def weights(self) -> Weights:

@@ -158,22 +158,6 @@ def test_webs(name: str, form: str) -> None:
         assert not result["web_failure"]
 
 
-@CORRECTING
-def test_without_the_web_the_run_goes_on_and_says_how_to_have_one(name: str) -> None:
-    graph = factories(web_search=None, retriever=lambda query: [])[name]()
-    for asynchronous in (False, True):
-        result = run(graph, asynchronous)
-        assert result["answer"]
-        assert "give web_search=TavilyWebSearch()" in result["web_failure"]
-
-
-@CORRECTING
-@pytest.mark.parametrize("given", ["acme:judge", FakeListChatModel(responses=["[Relevant]"])])
-def test_a_chat_model_grades(name: str, given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(from_name, "find_language_model", lambda name: chat("[Relevant]"))
-    assert run(factories(evaluator=given)[name]())["grades"]
-
-
 def no_query() -> list[Document]:
     return PAGES
 
@@ -297,17 +281,6 @@ def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) 
             assert counted == {
                 step: costs_by_step(result["route"])[step]["model_calls"] for step in counted
             }
-
-
-def test_a_decomposition_of_ones_own_keeps_no_event_loop_waiting() -> None:
-    loops: list[bool] = []
-
-    def split(text: str) -> list[str]:
-        loops.append(asyncio._get_running_loop() is not None)
-        return [text]
-
-    run(factories(decompose=split)["crag"](), True)
-    assert loops == [False]
 
 
 def streamed(graph: Any, asynchronous: bool) -> tuple[str, dict[str, Any]]:

@@ -1,25 +1,18 @@
 """CRAG on hand-made evaluators: actions, strips, knowledge, ablations, faults, pauses."""
 
 import asyncio
-import sqlite3
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
-from langgraph.cache.memory import InMemoryCache
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.types import Command
 
 from selfcorrect_rag.crag import crag_builder, create_crag
-from selfcorrect_rag.errors import NoDocument, WebSearchFailed
+from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.nodes.rewrite_query import keywords
-from selfcorrect_rag.search import RetrieverWebSearch, WebSearch
 from selfcorrect_rag.settings import CRAGSettings
 from tests.agents.scripted import GRAPHS
 from tests.crag_runs import (
@@ -31,7 +24,7 @@ from tests.crag_runs import (
     document,
     run,
 )
-from tests.scripted import ScriptedReflectionLLM, echo, segment, timeless
+from tests.scripted import ScriptedReflectionLLM, echo, segment
 
 
 @pytest.mark.parametrize(
@@ -54,12 +47,6 @@ def test_each_action_makes_its_knowledge(
     assert bool(result["strips"]) == (action != "incorrect")
     for text in knowledge:
         assert text in result["answer"]
-
-
-def test_correct_calls_neither_rewriter_nor_web() -> None:
-    web = PagesWebSearch()
-    assert run(CORRECT, web=web)["web_query"] == ""
-    assert not web.queries
 
 
 @pytest.mark.parametrize(
@@ -147,34 +134,6 @@ def test_a_failed_search_loses_nothing(failure: Exception) -> None:
         assert result["answer"]
 
 
-def test_nothing_at_all_still_answers() -> None:
-    web = RetrieverWebSearch(lambda query: [])
-    graph = create_crag(
-        FakeListChatModel(responses=["Nobody knows."]), lambda q: [], WordEvaluator(), web
-    )
-    result = graph.invoke({"question": "Who?"})
-    assert result["answer"] == "Nobody knows."
-    assert result["citations"] == []
-    assert any("no knowledge" in note for note in result["notes"])
-
-
-def test_documents_of_the_caller_are_graded_and_nothing_is_retrieved() -> None:
-    graph = create_crag(echo(), lambda query: 1 / 0, WordEvaluator(), PagesWebSearch())  # type: ignore[arg-type, return-value]
-    given: Any = {"question": "Who?", "documents": [document("Gold is given.")]}
-    assert graph.invoke(given)["action"] == "correct"
-
-
-def test_messages_in_and_out() -> None:
-    graph = create_crag(
-        FakeListChatModel(responses=["Jane Austen [1]."]),
-        lambda query: [document("Gold is here.")],
-        WordEvaluator(),
-        PagesWebSearch(),
-    )
-    result = graph.invoke({"messages": [HumanMessage("Who wrote Emma?")]})
-    assert result["messages"][-1].text == "Jane Austen [1]."
-
-
 def test_a_model_rewrites_and_a_failing_one_is_replaced() -> None:
     def ask(rewriter: Any) -> tuple[str, list[str]]:
         web = PagesWebSearch()
@@ -192,34 +151,6 @@ def test_a_model_rewrites_and_a_failing_one_is_replaced() -> None:
     query, notes = ask(RunnableLambda(lambda prompt: 1 / 0))
     assert query == "Henry Feilden, occupation"
     assert "ZeroDivisionError" in notes[0]
-
-
-def test_a_new_turn_begins_clean() -> None:
-    answers = iter([[document("Noise.")], [document("Gold is here.")]])
-    graph = create_crag(
-        echo(),
-        lambda q: next(answers),
-        WordEvaluator(),
-        PagesWebSearch(),
-        checkpointer=InMemorySaver(),
-    )
-    config: Any = {"configurable": {"thread_id": "1"}}
-    first = graph.invoke({"question": "One?"}, config)
-    assert first["web_results"]
-    second = graph.invoke({"question": "Two?"}, config)
-    assert (second["action"], second["web_results"], second["web_query"]) == ("correct", [], "")
-
-
-async def test_sync_and_async_agree() -> None:
-    for texts in (CORRECT, AMBIGUOUS, INCORRECT, []):
-        graph = create_crag(
-            echo(),
-            lambda q, texts=texts: [document(t) for t in texts],
-            WordEvaluator(),
-            PagesWebSearch(),
-        )
-        asked: Any = {"question": "Who wrote Emma?"}
-        assert timeless(graph.invoke(asked)) == timeless(await graph.ainvoke(asked))
 
 
 async def test_refining_and_rewriting_start_together() -> None:
@@ -243,25 +174,6 @@ async def test_refining_and_rewriting_start_together() -> None:
     result = await graph.ainvoke({"question": "Who?"})
     assert result["action"] == "ambiguous"
     assert [query for query, _ in web.queries] == ["query"]
-
-
-def test_a_killed_run_resumes_from_sqlite(tmp_path: Path) -> None:
-    sqlite = pytest.importorskip("langgraph.checkpoint.sqlite")
-    path = str(tmp_path / "threads.sqlite")
-    config: Any = {"configurable": {"thread_id": "1"}}
-    context: Any = {"approve_search": True}
-
-    def graph(web: WebSearch) -> Any:
-        saver = sqlite.SqliteSaver(sqlite3.connect(path, check_same_thread=False))
-        return create_crag(
-            echo(), lambda q: [document("Vague.")], WordEvaluator(), web, checkpointer=saver
-        )
-
-    graph(PagesWebSearch()).invoke({"question": "Who wrote Emma?"}, config, context=context)
-    web = PagesWebSearch()
-    result = graph(web).invoke(Command(resume=True), config, context=context)
-    assert len(web.queries) == 1
-    assert len(result["knowledge"]) == 2
 
 
 def test_hostile_knowledge_cannot_close_its_slot() -> None:
@@ -353,14 +265,6 @@ def test_a_reranker_stands_between_retrieval_and_grading() -> None:
     assert evaluator.calls[0] == ["Gold.", "Noise."]
 
 
-def test_without_a_retriever_runs_give_their_documents() -> None:
-    graph = create_crag(echo(), None, WordEvaluator())
-    given: Any = {"question": "Who?", "documents": [document("Gold is given.")]}
-    assert graph.invoke(given)["action"] == "correct"
-    with pytest.raises(NoDocument, match="give documents in the input, or a retriever"):
-        graph.invoke({"question": "Who?"})
-
-
 @pytest.mark.parametrize("form", ["sync", "async"])
 async def test_what_a_model_thinks_is_never_read(form: str) -> None:
     """programs.md 2: reasoning is no answer, citation, query or grade."""
@@ -391,26 +295,6 @@ async def test_one_contract_for_all_graphs() -> None:
         assert wanted <= result.keys()
         numbers = [citation["number"] for citation in result["citations"]]
         assert all(f"[{number}]" in result["cited_answer"] for number in numbers)
-
-
-def test_a_cache_replays_no_costs_and_knows_the_model() -> None:
-    cache = InMemoryCache()
-
-    def ask(text: str, **options: Any) -> Any:
-        llm = ScriptedReflectionLLM(write=lambda prompt: segment(text))
-        return create_crag(
-            llm, lambda q: [document("Gold.")], WordEvaluator(), cache=cache, **options
-        )
-
-    one, other = ask("One."), ask("Other.")
-    assert one.invoke({"question": "Who?"})["usage"]["model_calls"] == 3
-    again = one.invoke({"question": "Who?"})
-    assert (again["answer"], again["usage"]["model_calls"]) == ("One.", 1)
-    assert [step["step"] for step in again["route"] if step["cached"]] == [
-        "grade_documents",
-        "refine_strips",
-    ]
-    assert other.invoke({"question": "Who?"})["answer"] == "Other."
 
 
 @pytest.mark.parametrize(

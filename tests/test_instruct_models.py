@@ -54,16 +54,6 @@ def test_a_model_with_a_tokenizer_of_its_own_is_asked_to_count() -> None:
     assert run(llm, LONG, mode="ralm", context_tokens=900)["numbering"] == [0]
 
 
-def test_the_profile_of_a_chat_model_gives_a_limit() -> None:
-    llm = FakeListChatModel(responses=["x"], profile={"max_input_tokens": 500})
-    assert run(llm, LONG, mode="ralm")["numbering"] == [1, 0]
-    assert run(llm.bind(stop=["y"]), LONG, mode="ralm")["numbering"] == [1, 0]
-
-
-def test_nothing_is_dropped_where_nobody_gives_a_limit() -> None:
-    assert run(FakeListChatModel(responses=["x"]), LONG * 9)["notes"] == []
-
-
 # LLMs
 
 

@@ -4,19 +4,16 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
-from selfcorrect_rag import InstructRAGSettings, create_instruct_rag
-from selfcorrect_rag.errors import NoQuestion
+from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.nodes.reply import NO_ANSWER
 from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION
-from tests.conftest import talkative
-from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, run
-from tests.scripted import echo, timeless
+from tests.instruct_runs import QUESTION, RATIONALE, TITLES, documents, run
+from tests.scripted import echo
 
 # Modes
 
@@ -139,10 +136,6 @@ def test_documents_are_numbered_as_they_are_shown() -> None:
     assert first["numbering"] == [0, 1, 2]
 
 
-def test_one_document_makes_a_run() -> None:
-    assert run(titles=["Emma"])["numbering"] == [0]
-
-
 def test_as_many_documents_as_the_setting_says() -> None:
     assert len(run(titles=[str(n) for n in range(9)])["passages"]) == 5
     assert len(run(titles=[str(n) for n in range(9)], passages=7)["passages"]) == 7
@@ -187,55 +180,4 @@ def test_a_pause_inside_the_retriever_is_no_failure() -> None:
     assert (result["passages"][0].id, result["notes"]) == ("Emma", [])
 
 
-def test_documents_of_the_caller_are_shown_and_nothing_is_retrieved() -> None:
-    graph = create_instruct_rag(echo(), lambda query: 1 / 0)  # type: ignore[arg-type, return-value]
-    result = graph.invoke({"question": QUESTION, "documents": documents()})
-    assert "Document [3] (Title: Middlemarch)" in result["rationale"]
-
-
 # Turns and twins
-
-
-def test_a_new_turn_begins_clean() -> None:
-    texts = [RATIONALE, "I do not know."]
-    graph = create_instruct_rag(
-        FakeListChatModel(responses=texts), lambda query: documents(), checkpointer=InMemorySaver()
-    )
-    config: Any = {"configurable": {"thread_id": "1"}}
-    first = graph.invoke({"messages": [HumanMessage(QUESTION)]}, config)
-    assert first["citations"]
-    context: Any = {"mode": "no_retrieval"}
-    second = graph.invoke({"messages": [HumanMessage("And now?")]}, config, context=context)
-    assert (second["answer"], second["citations"], second["notes"]) == ("I do not know.", [], [])
-    assert (second["passages"], second["numbering"], second["rationale"]) == ([], [], "")
-    kinds = [type(message) for message in second["messages"]]
-    assert kinds == [HumanMessage, AIMessage, HumanMessage, AIMessage]
-
-
-@pytest.mark.parametrize("mode", ["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"])
-@pytest.mark.parametrize("titles", [TITLES, []])
-async def test_sync_and_async_agree(mode: str, titles: list[str]) -> None:
-    for llm in (echo(), FakeListLLM(responses=[RATIONALE]), talkative()):
-        graph = create_instruct_rag(llm, lambda query: documents(titles), DEMONSTRATIONS)
-        context: Any = {"mode": mode, "rationale_tokens": 8}
-        asked: Any = {"question": QUESTION}
-        expected = await graph.ainvoke(asked, context=context)
-        assert timeless(graph.invoke(asked, context=context)) == timeless(expected)
-
-
-def test_settings_of_the_factory_are_defaults_of_runs() -> None:
-    settings = InstructRAGSettings(mode="ralm", order="best_first")
-    graph = create_instruct_rag(echo(), lambda query: documents(), settings=settings)
-    assert graph.invoke({"question": QUESTION})["mode"] == "ralm"
-    context: Any = {"mode": "ft"}
-    result = graph.invoke({"question": QUESTION}, context=context)
-    assert (result["mode"], result["numbering"]) == ("ft", [0, 1, 2])
-    unset: Any = {"mode": None}
-    assert (
-        graph.invoke({"question": QUESTION}, context=unset)["mode"] == "ralm"
-    )  # Studio sends nulls
-
-
-def test_an_empty_question_is_refused() -> None:
-    with pytest.raises(NoQuestion):
-        run(question=" ")

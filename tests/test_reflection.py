@@ -89,12 +89,6 @@ def test_isrel_issup_isuse_by_hand() -> None:
     assert score("ISUSE", u5=1.0) == approx(1.0)
 
 
-def test_a_judgement_not_given_is_none_and_no_number() -> None:
-    assert critique([]) == critique_of(isrel=None, issup=None, isuse=None)
-    only = critique([reflection({"[No support / Contradictory]": 1.0})])
-    assert only == critique_of(isrel=None, issup=approx(0.0), isuse=None)
-
-
 def test_the_first_judgement_of_a_group_counts() -> None:
     twice = [reflection({"[Relevant]": 1.0}), reflection({"[Irrelevant]": 1.0})]
     assert critique(twice)["ISREL"] == approx(1.0)
@@ -151,28 +145,11 @@ def test_a_reflection_with_a_value_that_is_no_log_probability_says_nothing(
         assert critique([given]) == critique_of(isrel=None, issup=None, isuse=None)
 
 
-def test_readable_takes_one_finite_log_probability() -> None:
-    none = dict.fromkeys(TOKENS[Group.ISREL], -math.inf)
-    given = reflection({"[Relevant]": 1.0})
-    assert not is_readable({**given, "logprobs": none})
-    assert is_readable({**given, "logprobs": {**none, "[Irrelevant]": -800.0}})
-
-
 def test_a_retrieval_token_is_readable_by_the_pair_that_is_compared() -> None:
     going_on = reflection({"[Continue to Use Evidence]": 1.0})
     unknown = dict.fromkeys(TOKENS[Group.RETRIEVE], -math.inf)
     assert not is_readable({**going_on, "logprobs": {**unknown, CONTINUE: -0.1}})
     assert is_readable({**going_on, "logprobs": {**unknown, "[No Retrieval]": -0.1}})
-
-
-@pytest.mark.parametrize(
-    ("logprob", "expected"),
-    [(None, None), (math.nan, None), (math.inf, None), (-math.inf, 0.0), (1e-6, 1.0)],
-)
-def test_a_sequence_probability_stays_in_its_range(
-    logprob: float | None, expected: float | None
-) -> None:
-    assert sequence_probability(logprob, 3) == expected
 
 
 # Paths

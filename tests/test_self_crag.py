@@ -3,8 +3,6 @@
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
-from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
@@ -18,7 +16,6 @@ from tests.scripted import (
     ScriptedReflectionLLM,
     passage_of,
     segment,
-    timeless,
 )
 
 
@@ -125,28 +122,6 @@ def test_nothing_found_anywhere_is_written_without_evidence() -> None:
     assert result["citations"] == []
 
 
-def test_a_new_turn_begins_clean() -> None:
-    llm = ScriptedReflectionLLM(write=write)
-    built = graph(AMBIGUOUS, llm, checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
-    assert built.invoke({"question": "One?"}, config)["action"] == "ambiguous"
-    llm.retrieval = 0.01
-    second = built.invoke({"question": "Hello"}, config)
-    assert (second["action"], second["knowledge"], second["answer"]) == (None, [], "from memory")
-
-
-async def test_sync_and_async_agree() -> None:
-    for texts in (CORRECT, AMBIGUOUS, INCORRECT):
-        built = graph(texts, ScriptedReflectionLLM(write=write))
-        asked: Any = {"question": "Who?"}
-        assert timeless(built.invoke(asked)) == timeless(await built.ainvoke(asked))
-
-
 def test_its_settings_are_both_graphs() -> None:
     settings = SelfCRAGSettings(beam_width=3, strips=2)
     assert (settings.passages, settings.threshold, settings.strip_threshold) == (10, 0.2, -0.5)
-
-
-def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(TypeError, match="must be a ReflectionLLM"):
-        create_self_crag(object(), lambda q: [Document("a")], WordEvaluator(), PagesWebSearch())  # type: ignore[arg-type]

@@ -5,12 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessage, HumanMessage
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, StateGraph
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
 from selfcorrect_rag.state import Segment
@@ -178,14 +173,6 @@ def test_the_same_passage_twice_is_one() -> None:
     assert len(graph.invoke(QUESTION)["candidates"]) == 2
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.permutations([A, B, C]))
-def test_the_order_of_passages_does_not_matter(documents: list[Document]) -> None:
-    graph, _ = build(*documents)
-    result = graph.invoke(QUESTION)
-    assert (result["answer"], result["citations"][0]["title"]) == ("From A.", "A")
-
-
 def test_weights_change_at_run_time_with_nothing_reloaded() -> None:
     def write(prompt: str) -> Segment:
         if passage_of(prompt) == "A":
@@ -240,61 +227,7 @@ def test_context_of_every_shape() -> None:
     assert len(narrow.invoke(QUESTION, context={"depth": 1})["candidates"]) == 2
 
 
-@pytest.mark.parametrize(
-    ("context", "expected"),
-    [(None, 3), ({"passages": 2, "theirs": 1}, 2), ({"mode": "never"}, 1), ({"theirs": 1}, 3)],
-)
-def test_in_somebody_elses_graph(context: dict[str, Any] | None, expected: int) -> None:
-    graph, _ = build(A, B, C)
-    parent = StateGraph(dict)
-    parent.add_node("ask", lambda state: {"result": graph.invoke(QUESTION)})
-    parent.add_edge(START, "ask")
-    parent.add_edge("ask", END)
-    result = parent.compile().invoke({}, context=context)["result"]  # type: ignore[arg-type]
-    assert len(result["candidates"]) == expected
-
-
 # Chat
-
-
-def test_messages_in_and_out() -> None:
-    graph, _ = build(A)
-    result = graph.invoke({"messages": [HumanMessage([{"type": "text", "text": "Who?"}])]})
-    assert result["question"] == "Who?"
-    assert isinstance(result["messages"][-1], AIMessage)
-    assert result["messages"][-1].text == "From A. [1]"
-
-
-def test_a_thread_keeps_nothing_of_the_last_turn() -> None:
-    llm = ScriptedReflectionLLM(write=from_passage)
-    graph = create_self_rag(llm, lambda query: [B], checkpointer=InMemorySaver())
-    thread: Any = {"configurable": {"thread_id": "1"}}
-    first = graph.invoke({"messages": [("human", "One?")], "documents": [A]}, thread)
-    second = graph.invoke({"messages": [("human", "Two?")]}, thread)
-    assert first["answer"] == "From A."
-    assert second["question"] == "Two?"
-    assert [p.id for p in second["passages"]] == ["B"], "documents were fixed for one turn only"
-    assert len(second["candidates"]) == 1
-    assert second["usage"]["model_calls"] == 2
-    assert [m.text for m in second["messages"]] == ["One?", "From A. [1]", "Two?", "From B."]
-    third = graph.invoke({"question": "Three?"}, thread)
-    assert third["question"] == "Three?"
-    assert len(third["messages"]) == 4
-
-
-def test_a_run_can_be_paused_changed_and_resumed() -> None:
-    llm = ScriptedReflectionLLM(write=from_passage)
-    graph = create_self_rag(
-        llm,
-        lambda query: [B],
-        checkpointer=InMemorySaver(),
-        interrupt_before=["generate_and_critique"],
-    )
-    thread: Any = {"configurable": {"thread_id": "1"}}
-    graph.invoke(QUESTION, thread)
-    assert graph.get_state(thread).next == ("generate_and_critique",)
-    graph.update_state(thread, {"passages": [A]})
-    assert graph.invoke(None, thread)["answer"] == "From A."
 
 
 def test_streams_say_what_happens() -> None:

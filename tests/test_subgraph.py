@@ -91,16 +91,6 @@ def test_a_parents_context_object_says_nothing_a_dict_may() -> None:
     assert "Noise." in dictated["answer"], "a setting in the parent's dict reaches the graph"
 
 
-@pytest.mark.parametrize("make", [crag, self_crag, self_rag])
-async def test_settings_of_two_graphs_in_one_context(make: Callable[..., Any]) -> None:
-    """A parent that holds several graphs gives what all of them take; each reads its own."""
-    both = SelfCRAGSettings(beam_width=1, lower=-1.0, contexts="all")
-    for context in (both, both.model_dump(include=both.model_fields_set) | {"user": "someone"}):
-        outer = parent(make(), type(context))
-        assert outer.invoke(say("Who?"), context=context)["answer"]
-        assert (await outer.ainvoke(say("Who?"), context=context))["answer"]
-
-
 @pytest.mark.parametrize(
     ("make", "theirs"),
     [
@@ -123,15 +113,6 @@ async def test_another_graphs_settings_are_no_parents_own(
 
 
 @pytest.mark.parametrize("make", GRAPHS)
-async def test_a_parents_value_for_a_knob_is_held_to_its_bounds(make: Callable[..., Any]) -> None:
-    outer = parent(make(), dict)
-    with pytest.raises(BadSettings, match="passages: "):
-        outer.invoke(say("Who?"), context={"user": "someone", "passages": 0})
-    with pytest.raises(BadSettings, match="passages: "):
-        await outer.ainvoke(say("Who?"), context={"user": "someone", "passages": 0})
-
-
-@pytest.mark.parametrize("make", GRAPHS)
 def test_the_parent_sees_documents_and_scores_in_its_stream(make: Callable[..., Any]) -> None:
     steps = parent(make()).stream(say("Who?"), stream_mode="updates", subgraphs=True)
     inside = [name for namespace, update in steps if namespace for name in update]
@@ -148,21 +129,3 @@ async def test_a_pause_inside_goes_up_and_resumes() -> None:
     result = await outer.ainvoke(Command(resume="yes"), THREAD)
     assert "Gold of the web." in result["answer"]
     assert result["visited"] == ["greet", result["answer"]]
-
-
-def test_a_parent_with_other_words_calls_the_graph_in_a_node() -> None:
-    class Ticket(TypedDict):
-        problem: str
-        advice: str
-
-    graph = self_rag()
-
-    def advise(state: Ticket) -> Any:
-        result = graph.invoke({"question": state["problem"]}, context={})
-        return {"advice": result["cited_answer"]}
-
-    builder = StateGraph(Ticket)
-    builder.add_node("advise", advise)
-    builder.add_edge(START, "advise")
-    outer: Any = builder.compile()
-    assert outer.invoke({"problem": "Who?"})["advice"] == "Emma for Who? [1]"

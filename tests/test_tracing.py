@@ -1,6 +1,5 @@
 """The runs of a trace: each call once, under what made it, with its model, tokens and scores."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -130,16 +129,6 @@ async def test_what_is_a_run_already_is_not_doubled(form: str) -> None:
     assert of(given, "retriever") == [("Shelf", "retrieve")], "no web, no search"
 
 
-async def test_what_fails_is_a_failed_run() -> None:
-    def down(query: str) -> list[Document]:
-        raise ConnectionError("no route")
-
-    runs = await traced(create_crag(chat(ANSWER), down, Unsure(), Pages()), "async")
-    errors = {run.name: run.error for run, _ in runs if run.error}
-    assert list(errors) == ["down"]
-    assert "no route" in (errors["down"] or "")
-
-
 @pytest.mark.parametrize("form", ["sync", "async"])
 async def test_each_prompt_of_a_batch_has_its_own_tokens(form: str) -> None:
     runs = await traced(create_self_rag(ScriptedReflectionLLM(write=write), shelf), form)
@@ -180,28 +169,3 @@ async def test_an_llm_that_answers_in_a_chat_names_its_model_and_counts_once() -
         assert run.extra["metadata"]["ls_model_name"] == "scripted"
     ((generation,),) = outer.outputs["generations"]
     assert not generation["message"]["kwargs"].get("usage_metadata")
-
-
-async def test_concurrent_traces_do_not_mix() -> None:
-    graph = create_crag(chat(ANSWER), lambda query: [document(query)], Unsure(), Pages())
-    asked = [{"question": f"Who wrote book {i}?"} for i in range(8)]
-    traces = await asyncio.gather(*(traced(graph, "async", given) for given in asked))
-    for given, runs in zip(asked, traces, strict=True):
-        ids = {run.trace_id for run, _ in runs}
-        assert len(ids) == 1
-        questions = {run.inputs["question"] for run, _ in runs if run.name == "Unsure"}
-        assert questions == {given["question"]}
-        assert of(runs, "retriever") == [("retriever", "retrieve")]
-
-
-@pytest.mark.parametrize("form", ["sync", "async"])
-async def test_a_function_may_ask_for_the_config(form: str) -> None:
-    seen: list[RunnableConfig] = []
-
-    def found(query: str, config: RunnableConfig | None = None) -> list[Document]:
-        seen.append(config or {})
-        return shelf(query)
-
-    runs = await traced(create_instruct_rag(chat(ANSWER), found), form)
-    (run,) = [run for run, _ in runs if run.name == "found"]
-    assert seen[0]["callbacks"].parent_run_id == run.id
