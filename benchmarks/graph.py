@@ -48,7 +48,7 @@ class Scripted(ReflectionLLM):
         written: Any = {"text": "The door is red.", "pieces": [], "next": None, "requests": 0}
         counts: Any = {"tokens": 5, "logprob": -1.0, "prompt_tokens": 40, "shortened": 0}
         reflections = [reflection(token) for token in given]
-        segment = {"reflections": reflections, "finish_reason": "end", **written, **counts}
+        segment: Any = {"reflections": reflections, "finish_reason": "end", **written, **counts}
         return [segment for _ in prompts]
 
     async def _asegments(self, prompts: Any, **options: Any) -> list[Segment]:

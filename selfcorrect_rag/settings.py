@@ -135,13 +135,13 @@ class Settings(BaseModel):
             BadSettings: it is settings of another graph, or a value is out of bounds.
         """
         cls, taken = type(self), {}
-        is_settings = isinstance(context, Settings)
-        if is_settings and (isinstance(context, cls) or isinstance(self, type(context))):
-            taken = {name: getattr(context, name) for name in context.model_fields_set}
+        given = context if isinstance(context, Settings) else None
+        if given and (isinstance(given, cls) or isinstance(self, type(given))):
+            taken = {name: getattr(given, name) for name in given.model_fields_set}
         elif isinstance(context, Mapping):
             taken = dict(context)
-        elif is_settings or not (context is None or shared):
-            graph = context.graph if is_settings else "none of these graphs"
+        elif given or not (context is None or shared):
+            graph = given.graph if given else "none of these graphs"
             raise BadSettings(
                 f"{type(context).__name__} is for {graph}, and this is {self.graph}: give "
                 f"{cls.__name__}, or a dict of some of its settings"

@@ -91,7 +91,8 @@ def add_to_route(route: list[StepRun], runs: list[StepRun]) -> list[StepRun]:
     """Reducer: append runs; one of another turn came from the cache and costs nothing."""
     turn = route[0]["turn"] if route else None
     hit: Any = {"cached": True, **FREE, "turn": turn}
-    return [*route, *(r if turn in (None, r["turn"]) else {**r, **hit} for r in runs)]
+    added: Any = [r if turn in (None, r["turn"]) else {**r, **hit} for r in runs]
+    return [*route, *added]
 
 
 def add_notes(notes: list[str], new: list[str]) -> list[str]:
