@@ -167,7 +167,7 @@ def test_busy_and_restarting_servers_are_asked_again(
     ("answer", "message"),
     [
         ((400, {"error": {"message": "too long"}}), "HTTP 400: .*too long"),
-        ((200, "<html>hello</html>"), "did not answer in JSON"),
+        ((200, "<html>hello</html>"), "gave an answer that is not vLLM's"),
     ],
 )
 def test_other_errors_are_not_retried(loopback: Loopback, answer: Answer, message: str) -> None:

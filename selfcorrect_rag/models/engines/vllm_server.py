@@ -1,8 +1,8 @@
 """A client of a vLLM server, by token ids over HTTP."""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, SecretStr
@@ -108,7 +108,7 @@ class VLLMServerEngine(Engine):
     async def open(self) -> None:
         """Find the model: its name, where its files are (``root``), and its context length."""
         answer = await self._ask("/v1/models")
-        try:
+        with self._reading():
             cards = {card["id"]: card for card in answer["data"]}
             self.model = self.model or next(iter(cards), "")
             if self.model not in cards:
@@ -118,8 +118,6 @@ class VLLMServerEngine(Engine):
                 )
             self.root = cards[self.model].get("root") or self.model
             self.context_tokens = int(cards[self.model]["max_model_len"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise self._malformed(error) from error
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -128,22 +126,18 @@ class VLLMServerEngine(Engine):
         """Return a text's ids by the server's own tokenizer."""
         body = {"model": self.model, "prompt": text, "add_special_tokens": False}
         answer = await self._ask("/tokenize", body)
-        try:
+        with self._reading():
             return list(answer["tokens"])
-        except (KeyError, TypeError) as error:
-            raise self._malformed(error) from error
 
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
         answer = await self._ask("/v1/completions", self._body(prompts, request))
-        try:
+        with self._reading():
             choices = sorted(answer["choices"], key=lambda choice: choice["index"])
             if [choice["index"] for choice in choices] != list(range(len(prompts))):
                 raise ValueError(f"{len(choices)} choices for {len(prompts)} prompts")
             return [_completion(choice) for choice in choices]
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise self._malformed(error) from error
 
     async def stream(
         self, prompt: Sequence[int], request: Request
@@ -153,13 +147,10 @@ class VLLMServerEngine(Engine):
             async for line in response.aiter_lines():
                 data = line.removeprefix("data:").strip()
                 if line.startswith("data:") and data != "[DONE]":
-                    try:
-                        (choice,) = json.loads(data)["choices"]
-                        ids, by = choice["token_ids"], choice["stop_reason"]
-                        ended = choice["finish_reason"] == "stop" and not isinstance(by, str)
-                    except (KeyError, TypeError, ValueError) as error:
-                        raise self._malformed(error) from error
-                    yield ids[:-1] if ended else ids  # without the id that ends it
+                    with self._reading():
+                        new = [_delta(choice) for choice in json.loads(data)["choices"]]
+                    for ids in new:
+                        yield ids
 
     def _body(self, prompts: Sequence[Sequence[int]], request: Request) -> dict[str, Any]:
         allowed = request.allowed_ids
@@ -179,13 +170,10 @@ class VLLMServerEngine(Engine):
         }
 
     async def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The server's answer, from JSON."""
         async with self._send(path, body) as response:
             await response.aread()
-            try:
+            with self._reading():
                 return response.json()
-            except ValueError as error:
-                raise EngineFailed(f"{self.base_url}{path} did not answer in JSON") from error
 
     @asynccontextmanager
     async def _send(
@@ -209,8 +197,6 @@ class VLLMServerEngine(Engine):
                 f"no vLLM server answers at {self.base_url} ({error!r}): start one with "
                 "`python -m vllm.entrypoints.openai.api_server --model ...`"
             ) from error
-        except httpx.RequestError as error:
-            raise self._malformed(error) from error
 
     def _refused(self, response: "httpx.Response") -> EngineFailed:
         status = response.status_code
@@ -219,11 +205,15 @@ class VLLMServerEngine(Engine):
         kind = EngineUnavailable if status in RETRIED else EngineFailed
         return kind(f"{response.url} answered HTTP {status}: {response.text[:300]}")
 
-    def _malformed(self, error: Exception) -> EngineFailed:
-        return EngineFailed(
-            f"{self.base_url} gave an answer that is not vLLM's, of 0.27 or newer ({error!r}): "
-            "check its log and any proxy in between"
-        )
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise EngineFailed(
+                f"{self.base_url} gave an answer that is not vLLM's, of 0.27 or newer ({error!r}): "
+                "check its log and any proxy in between"
+            ) from error
 
 
 def _completion(choice: Mapping[str, Any]) -> Completion:
@@ -234,3 +224,10 @@ def _completion(choice: Mapping[str, Any]) -> Completion:
         for step in choice["logprobs"]["top_logprobs"]
     ]
     return Completion([int(i) for i in choice["token_ids"]], logprobs, choice["finish_reason"])
+
+
+def _delta(choice: Mapping[str, Any]) -> list[int]:
+    """The ids of one event of a stream, without the id that ends it."""
+    ids: list[int] = choice["token_ids"]
+    ended = choice["finish_reason"] == "stop" and not isinstance(choice["stop_reason"], str)
+    return ids[:-1] if ended else ids
