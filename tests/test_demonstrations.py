@@ -53,15 +53,6 @@ def test_nearness_is_the_angle_not_the_length() -> None:
     assert [d["question"] for d in result["demonstrations"]] == ["Who wrote Emma?"]
 
 
-def test_vectors_of_other_lengths_are_refused() -> None:
-    class Mixed(Words):
-        def embed_query(self, text: str) -> list[float]:
-            return [1.0] * len(text)
-
-    with pytest.raises(ModelFailed, match=r"the embeddings \(Mixed\) gave vectors of .* numbers"):
-        nearest(Mixed()).invoke({"question": QUESTION}, context=NEAREST)
-
-
 class Counted(Words):
     """Counts embeddings of demonstrations; the first few fail."""
 

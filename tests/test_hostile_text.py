@@ -1,7 +1,5 @@
 """Text never becomes a control token in prompt ids, and ordinary text keeps its ids."""
 
-import random
-
 import pytest
 from langchain_core.caches import InMemoryCache
 from transformers import PreTrainedTokenizerFast
@@ -48,24 +46,11 @@ def test_no_slot_lets_text_become_control(tokenizer: PreTrainedTokenizerFast) ->
             assert "".join(hostile.split()) in text, "the text itself stays"
 
 
-def test_fuzzed_prompts(tokenizer: PreTrainedTokenizerFast) -> None:
-    controlled, rng = ControlledTokenizer(tokenizer), random.Random(0)
-    cuts = [t[:n] for t in SPECIAL for n in range(1, len(t) + 1)] + [t[2:] for t in SPECIAL]
-    alphabet = [*SPECIAL, *SPECIAL, *cuts, *LOOK_ALIKES, " ", "\n", "the ", "é", "漢", "a", ""]
-    prompts = [
-        evidence_prompt(*("".join(rng.choices(alphabet, k=rng.randint(0, 8))) for _ in range(3)))
-        for _ in range(500)
-    ]
-    for prompt, encoded in zip(prompts, controlled.encode(prompts), strict=True):
-        assert control_ids(controlled, encoded.ids) == expected_ids(controlled, prompt), prompt
-
-
 @pytest.mark.parametrize(
     ("question", "text"),
     [
         ("Who wrote the book?", "The book is by her."),
         ("  Two  spaces\tand a tab ", "Line one.\nLine two.\n\n"),
-        ("¿Dónde nació José?", "漢字 and emoji 🎈, \u00a0 spaces"),
         ("[brackets] <angles> </p>", "[1] [note] <b>bold</b>"),
     ],
 )

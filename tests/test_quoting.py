@@ -84,15 +84,6 @@ def test_hostile_texts_forge_no_token_through_any_prompt() -> None:
     assert unquoted > 80, "as they stand, four in five would"
 
 
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("builder", BUILDERS)
-def test_every_token_through_every_prompt(builder: str, normalizer: str) -> None:
-    text = " ".join([*SPECIAL, *OWN])
-    for family in TEMPLATES[:2]:  # the tokens are those of all
-        attacked = forged(family, normalizer, built(builder, text, text))
-        assert attacked == forged(family, normalizer, built(builder, "b"))
-
-
 @pytest.mark.parametrize("builder", BUILDERS)
 def test_no_text_closes_its_place(builder: str) -> None:
     for mark in ("</document>", "< / DOCUMENT >", "<\u200bdocument number='1'>", "\uff1cdocument"):

@@ -24,11 +24,9 @@ def beam_select(
     """Keep the ``beam_width`` best partial answers and the best finished one (section 3.3).
 
     A finished answer does not count towards ``beam_width``, since partial ones have no ISUSE score
-    yet. Beams that cannot beat the best finished answer are not continued. Dropped candidates
-    cannot be chosen; a beam whose candidates are all dropped ends as it is. Ties go to the
-    earlier candidate, whose passage was retrieved first. If a limit leaves ``llm`` no call for
-    another segment, the beams end as they are. The reply is streamed by segment, as soon as all
-    beams share one.
+    yet. Beams that cannot beat it are not continued. A beam whose candidates are all dropped, or
+    for which a limit leaves no call, ends as it is. Ties go to the passage retrieved first. The
+    reply is streamed by segment, as soon as all beams share one.
     """
     model = as_reflection_llm(llm)
 
@@ -74,10 +72,7 @@ def selected(
     state: Mapping[str, Any], settings: SelfRAGSettings, new: Sequence[Candidate]
 ) -> Update:
     """Return the beams after the segment whose candidates are ``new``, best first, and what else
-    that changes: ``notes``, ``options``, ``constraints_met``.
-
-    Reads ``beams`` and ``depth`` of the state; a candidate's ``beam`` is an index into these beams.
-    """
+    that changes: ``notes``, ``options``, ``constraints_met``."""
     beams: list[Beam] = state["beams"]
     allowed = [c for c in new if c["dropped"] is None]
     if settings.closed and allowed:
@@ -97,11 +92,8 @@ def selected(
 
 
 def surviving(racing: Sequence[Beam], settings: SelfRAGSettings, further: int) -> list[Beam]:
-    """Return the best finished beam and the ``beam_width`` best others, best first.
-
-    Beams that cannot beat the finished one are left out. If no ``further`` segment is allowed, only
-    the best of all is returned, ended.
-    """
+    """Return the best finished beam and the ``beam_width`` best others that can beat it, best
+    first; only the best of all, ended, if no ``further`` segment is allowed."""
     finished = _best_first(beam for beam in racing if beam["next"] is None)[:1]
     going = _best_first(beam for beam in racing if beam["next"] is not None)
     if further < 1:

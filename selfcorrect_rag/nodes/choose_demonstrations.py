@@ -26,10 +26,6 @@ def choose_demonstrations(
     A demonstration of the same question is never shown. Random and fixed ones keep the given order;
     the nearest is shown last, next to the question. The first run that needs embeddings of the
     demonstrations' questions keeps them for the next ones.
-
-    Raises:
-        BadDemonstrations: at a run, if they lack what the mode shows.
-        ModelFailed: at a run, if the embeddings raise, or give vectors of different lengths.
     """
     known: list[Demonstration] = [
         plain(d, f"demonstration {i}") for i, d in enumerate(demonstrations, 1)
@@ -42,17 +38,13 @@ def choose_demonstrations(
             raise BadDemonstrations(
                 "selection nearest needs embeddings: create_instruct_rag(..., embeddings=...)"
             )
-        name = f"the embeddings ({type(embeddings).__name__})"
-        with wrap_errors(ModelFailed, name):
+        with wrap_errors(ModelFailed, f"the embeddings ({type(embeddings).__name__})"):
             if not vectors:
                 questions = [d["question"] for d in known]
                 sync, asynchronous = embeddings.embed_documents, embeddings.aembed_documents
                 vectors[:] = await run.call(sync, asynchronous, questions)
             asked = await run.call(embeddings.embed_query, embeddings.aembed_query, question)
-        if len(lengths := dict.fromkeys(map(len, (*vectors, asked)))) > 1:
-            sizes = " and of ".join(map(str, lengths))
-            raise ModelFailed(f"{name} gave vectors of {sizes} numbers")
-        return sorted(usable, key=lambda i: _cosine(vectors[i], asked))
+            return sorted(usable, key=lambda i: _cosine(vectors[i], asked))
 
     async def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         chosen, question = run.settings, state["question"]

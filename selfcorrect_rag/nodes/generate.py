@@ -30,14 +30,12 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
 
     Marks ``[n]`` of numbered pieces are cited, or the pieces that a ReflectionLLM wrote from: those
     that the evaluator judged relevant, or without its judgement those that the model calls relevant
-    (ISREL of at least 0.5). A refusal cites nothing. Notes name the others, and marks without a
-    piece.
+    (ISREL of at least 0.5). A refusal cites nothing.
 
     Args:
         llm: any LangChain LLM or chat model, or its name.
         settings: the factory's.
-        apart: whether a model that reads apart does so; without, it gets one passage too, each
-            piece behind its title.
+        apart: False gives a model that reads apart one passage too.
     """
     model = as_language_model(llm, "llm")
     is_numbered = not isinstance(model_behind(model), ReflectionLLM)
@@ -83,11 +81,7 @@ async def _read_by(
     knowledge: Sequence[Document],
     apart: bool,
 ) -> tuple[str, list[int], float | None]:
-    """Return the best of the answers from each piece, or the one from all of them as one passage,
-    with the pieces that it is from and their relevance.
-
-    All are of one batch; the earliest of equally good ones is taken.
-    """
+    """Return the best answer, or the earliest of equal ones, its pieces and their relevance."""
     sources = [list(range(len(knowledge)))]
     reads_apart = llm.reads_apart and (apart or len(knowledge) < 2)
     if reads_apart and knowledge:
@@ -115,10 +109,8 @@ async def _read_by(
 def _as_one_passage(
     question: str, knowledge: Sequence[Document], *, titled: bool = False
 ) -> Prompt:
-    """Return Self-RAG's prompt with all knowledge as one passage.
-
-    It has the title of its first piece, or with ``titled`` each piece is behind its own.
-    """
+    """Self-RAG's prompt with all knowledge as one passage: behind the title of its first piece, or
+    with ``titled`` each piece behind its own."""
     if not knowledge:
         return segment_prompt(question, [], [], "none", None)
     titles = [str(document.metadata.get("title") or "") for document in knowledge]

@@ -62,12 +62,7 @@ def generate_and_critique(
 
     If a limit does not allow for all, the first ones of the best beam are written; a single
     candidate may go without critique. A model that fails before anything is written fails the run;
-    later the best answer so far is used.
-
-    Args:
-        llm: the model.
-        settings: the factory's.
-        source: the state key of the passages.
+    later the best answer so far is used. ``source`` is the state key of the passages.
     """
     model = as_reflection_llm(llm)
 

@@ -29,9 +29,6 @@ def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) 
     An empty retrieval counts as Incorrect. If a limit leaves no call for grading, there is no
     action, and the documents are refined as if Correct. A failing evaluator fails the run, unless
     Self-CRAG has already written something: then that is the answer.
-
-    Raises:
-        NoCheckpointer: at a run with ``approve_search``, if nothing could keep the paused run.
     """
     judge = as_evaluator(evaluator)
 

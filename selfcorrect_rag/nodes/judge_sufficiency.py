@@ -30,12 +30,7 @@ def judge_sufficiency(
     A chat model is asked one question about all documents together. A ReflectionLLM gives the
     ISREL of each by itself, in one batch, and the most relevant one counts. Without a document
     nothing is asked, and the answer is refused. If the model fails or does not say, or a limit
-    leaves no call for it, the question is answered.
-
-    Args:
-        llm: the graph's own.
-        settings: the factory's; ``sufficient_context`` None accepts any documents.
-        source: the state key of the documents.
+    leaves no call for it, the question is answered. ``source`` is the state key of the documents.
     """
     model = as_language_model(llm, "llm")
     behind = model_behind(model)

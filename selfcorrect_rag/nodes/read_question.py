@@ -19,11 +19,7 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
     """Begin a turn with the question of this turn's input, and fix its settings.
 
     The question is ``question``, else the last message if a human wrote it. Texts longer than the
-    settings allow are cut, and notes say so.
-
-    Args:
-        settings: the factory's.
-        first: from the turn's settings to further keys with which it begins.
+    settings allow are cut, and notes say so. ``first`` gives further keys for the turn's settings.
 
     Raises:
         NoQuestion: at a run whose input asks nothing.

@@ -16,11 +16,9 @@ from selfcorrect_rag.state import Grade, Judged, Strip
 def recompose_knowledge(settings: CRAGSettings | None = None) -> Node[Any]:
     """Combine the results of the branches (Algorithm 1, lines 3-12).
 
-    Correct has internal knowledge, Incorrect external, Ambiguous both, the internal first. If that
-    leaves nothing, the best retrieved document is used after all, and a note says so. Each piece
-    keeps the evaluator's judgement, which decides whether it may be cited: it is irrelevant if the
-    best score of its document and its kept strips is below the lower threshold, and not judged if
-    nothing scored it.
+    Internal knowledge stands first. If nothing is left, the best retrieved document is used, and a
+    note says so. A piece is irrelevant, and may not be cited, if the best score of its document and
+    its kept strips is below the lower threshold; it is not judged if nothing scored it.
     """
 
     def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
@@ -68,10 +66,8 @@ def recompose(strips: Sequence[Strip], documents: Sequence[Document]) -> list[Do
 
 
 def internal_scores(state: Mapping[str, Any]) -> list[float | None]:
-    """Return the best score, in [-1, 1], of each retrieved document with kept strips.
-
-    It is the document's own or one of its strips'; None if nothing scored it.
-    """
+    """Return the best score, in [-1, 1], of each retrieved document with kept strips, its own or
+    one of theirs; None if nothing scored it."""
     return _best_scores(state["passages"], state["strips"], state["grades"])
 
 
@@ -110,10 +106,7 @@ def _merged(kind: str, found: Sequence[Document]) -> Document:
 
 
 def read_knowledge() -> Node[Any]:
-    """Give all knowledge to each beam that wants evidence, at its first segment and at later ones.
-
-    (CRAG appendix B.2: processed knowledge replaces what Self-RAG retrieves.)
-    """
+    """Give all knowledge to each beam that wants evidence (CRAG appendix B.2)."""
 
     def step(state: Mapping[str, Any], run: Run[SelfCRAGSettings]) -> Update:
         every = list(range(len(state["knowledge"])))

@@ -47,32 +47,25 @@ def refine_strips(
         decompose: a custom splitter, instead of the setting ``decomposition``.
         strip_filter: a custom filter, instead of scores, ``strip_threshold`` and ``strips``. A
             strip that it keeps scores 1, one that it drops -1.
-
-    Raises:
-        BadArgument: an argument is of the wrong kind.
     """
     return _strips_node("refine_strips", evaluator, settings, decompose, strip_filter)
 
 
 def select_web_strips(
-    evaluator: Evaluator,
-    settings: CRAGSettings | None = None,
-    *,
-    decompose: Decompose | None = None,
-    strip_filter: StripFilter | None = None,
+    evaluator: Evaluator, settings: CRAGSettings | None = None, **own: Any
 ) -> Node[Any]:
     """Do the same as :func:`refine_strips` with the pages of the web (section 4.5)."""
-    return _strips_node("select_web_strips", evaluator, settings, decompose, strip_filter)
+    return _strips_node("select_web_strips", evaluator, settings, **own)
 
 
 def _strips_node(
     name: str,
     evaluator: Evaluator,
     settings: CRAGSettings | None,
-    split: Decompose | None,
-    strip_filter: StripFilter | None,
+    decompose: Decompose | None = None,
+    strip_filter: StripFilter | None = None,
 ) -> Node[Any]:
-    judge = as_evaluator(evaluator)
+    judge, split = as_evaluator(evaluator), decompose
     for argument, given in (("decompose", split), ("strip_filter", strip_filter)):
         if given is not None and not callable(given):
             raise BadArgument(f"{argument} must be a function, got {type(given).__name__}")

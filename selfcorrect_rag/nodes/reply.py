@@ -114,10 +114,8 @@ def _usage(route: Sequence[Usage]) -> UsageMetadata | None:
 
 
 def cited_content(text: str, citations: Sequence[Citation]) -> list[str | dict[str, Any]]:
-    """Return a text as one standard block, with its citations as annotations.
-
-    An annotation spans a mark ``[n]`` of the text, or all of it for a citation without a mark.
-    """
+    """Return a text as one standard block, with its citations as annotations of their marks
+    ``[n]``, or of the whole text without a mark."""
     block = blocks.TextContentBlock(type="text", text=text)
     if citations:
         block["annotations"] = list(_annotations(text, citations))
@@ -127,9 +125,8 @@ def cited_content(text: str, citations: Sequence[Citation]) -> list[str | dict[s
 def cited_message(message: AIMessage, citations: Sequence[Citation]) -> AIMessage:
     """Return the message with the citations that its text has a mark of.
 
-    Its provider is left out of the metadata: integrations send the annotations of their own
-    provider back to it, which knows nothing of these. A message with anything but text, such as
-    reasoning, stays as it is.
+    Its provider is left out of the metadata, since integrations would send the annotations back to
+    it. A message with anything but text, such as reasoning, stays as it is.
     """
     text = str(message.text)
     most = max((citation["number"] for citation in citations), default=0)

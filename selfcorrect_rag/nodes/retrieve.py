@@ -22,11 +22,6 @@ def retrieve(
     Beams with the same previous segment share one query. Passages given by the caller are used
     instead, without a call. A retriever that fails before anything is written fails the run; later
     it only ends the beams that asked. One that returns anything but documents always fails the run.
-    If the state has no beam yet, it retrieves for the first.
-
-    Raises:
-        BadArgument: ``retriever`` is not a retriever.
-        NoDocument: at a run without documents, if it is None.
     """
     source = None if retriever is None else AnyRetriever(retriever)
 
@@ -60,12 +55,7 @@ def retrieve_documents(
     """Retrieve with the question, unless the caller has given the documents.
 
     A retriever that fails is an empty retrieval with a note: CRAG corrects it like any other
-    bad one, InstructRAG answers without documents. One that returns something other than documents
-    fails the run.
-
-    Raises:
-        BadArgument: ``retriever`` is not a retriever.
-        NoDocument: at a run without documents, if it is None.
+    bad one, InstructRAG answers without documents.
     """
     source = None if retriever is None else AnyRetriever(retriever)
 
@@ -86,9 +76,6 @@ def rerank(reranker: BaseDocumentCompressor, settings: Settings | None = None) -
 
     Any LangChain document compressor works, such as a cross-encoder. If it fails, the passages stay
     as they were retrieved, and a note says so.
-
-    Raises:
-        BadArgument: ``reranker`` is not a document compressor.
     """
     if not isinstance(reranker, BaseDocumentCompressor):
         kind = type(reranker).__name__

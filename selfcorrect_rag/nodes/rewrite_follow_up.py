@@ -23,9 +23,6 @@ def rewrite_follow_up(follow_up: Model, settings: Settings | None = None) -> Nod
 
     ``original_question`` keeps the user's own words. If the model fails or its output is unusable,
     the original question is answered and a note says so.
-
-    Raises:
-        BadArgument: ``follow_up`` is not a model.
     """
     model = as_language_model(follow_up, "follow_up")
 

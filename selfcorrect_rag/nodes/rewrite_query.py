@@ -39,9 +39,6 @@ def rewrite_query(
 
     A model gets the paper's prompt, a function the question. If it fails, returns nothing usable,
     or a limit leaves it no call, the rule is used and a note says so.
-
-    Raises:
-        BadArgument: ``rewriter`` is neither a model nor a function of one argument.
     """
     function: Any = None
     if not isinstance(rewriter, str | Runnable) and takes_one(rewriter):
@@ -129,11 +126,8 @@ def _name_follows(words: list[tuple[str, bool]], i: int) -> bool:
 async def call_function(
     run: Run[Any], function: Callable[..., Any], kind: type[Fault], name: str, *args: Any
 ) -> Any:
-    """Call a user's sync or async function; in async runs, a sync one in a thread.
-
-    Raises:
-        Fault: of ``kind``: it raised, or is async in a sync run.
-    """
+    """Call a user's sync or async function, in async runs a sync one in a thread; raise ``kind`` if
+    it raises, or is async in a sync run."""
     with wrap_errors(kind, name):
         given: Any = await run.call(function, partial(in_thread, function), *args)
         if isawaitable(given) and run.is_async:

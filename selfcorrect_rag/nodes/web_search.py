@@ -46,10 +46,6 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
     With ``approve_search`` the run pauses before anything leaves the machine, until it is resumed
     with True, False, or another query (:func:`approved`). A search that returns something other
     than documents fails the run.
-
-    Raises:
-        BadArgument: ``web_search`` is not a web search.
-        NoCheckpointer: at a run with ``approve_search``, if nothing could keep the paused run.
     """
     web = as_web_search(web_search)
 
@@ -106,13 +102,8 @@ def approved(reply: object, query: str) -> str | None:
 
 
 def check_approval(run: Run[CRAGSettings]) -> None:
-    """Refuse to search if approval is asked for, and the run could not pause for it.
-
-    Raises:
-        NoCheckpointer: no thread could keep the paused run.
-        BadSettings: the context asks for it, but the turn began without: a resumed run would not
-            ask again.
-    """
+    """Refuse to search if no thread could keep the paused run, or if the context asks for approval
+    in a turn that began without: a resumed run would not ask again."""
     thread = run.config.get("configurable", {}).get("thread_id")
     if run.settings.merged(run.context).approve_search and not run.settings.approve_search:
         raise BadSettings(

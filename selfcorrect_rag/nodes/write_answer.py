@@ -15,12 +15,9 @@ from selfcorrect_rag.state import Beam, Source
 def write_answer(
     settings: SelfRAGSettings | None = None, source: Source = "passages", llm: object = None
 ) -> Node[SelfRAGSettings]:
-    """Compose answer, citations and, if the run began with messages, the reply.
+    """Compose answer, citations and, if messages began the run, the reply, which names ``llm``.
 
-    Args:
-        settings: the factory's.
-        source: the state key of the passages that candidates index.
-        llm: the model that wrote the segments, which the reply names.
+    ``source`` is the state key of the passages that candidates index.
     """
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:

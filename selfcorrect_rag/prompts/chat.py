@@ -127,13 +127,7 @@ def passages_critique_prompt(prompt: CritiquePrompt, instances: Sequence[Instanc
 
 
 def follow_up_prompt(earlier: Sequence[tuple[str, str]], question: str) -> list[BaseMessage]:
-    """Return the prompt for a chat model that makes a follow-up question stand alone.
-
-    Args:
-        earlier: the conversation before it, oldest first: ``"user"`` or ``"assistant"``, and what
-            they said. Quoted text cannot close its tags.
-        question: the follow-up.
-    """
+    """Ask to make a question stand alone, from ``earlier``: speakers and what they said."""
     conversation = "\n".join(f"{who}: {quoted(text)}" for who, text in earlier)
     given = f"<document>\n{conversation}\n</document>\n\nLast question: {quoted(question)}"
     return [SystemMessage(_FOLLOW_UP), HumanMessage(given)]

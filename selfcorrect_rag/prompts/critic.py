@@ -65,7 +65,6 @@ class CritiquePrompt:
     """A prompt for the tokens of one reflection group."""
 
     group: str
-    """Name of the reflection group."""
     prefix: str
     """Instructions and demonstrations, which all its prompts begin with."""
     fields: tuple[str, ...]

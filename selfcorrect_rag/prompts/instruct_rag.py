@@ -50,7 +50,7 @@ def inference_prompt(
     Args:
         mode: ``no_retrieval`` shows no documents, ``icl`` and ``few_shot`` show demonstrations.
         question: the question.
-        documents: in the order shown; they are numbered as they stand here, from 1.
+        documents: in the order shown, numbered from 1.
         demonstrations: in the order shown, with a rationale for ``icl``, answers for ``few_shot``.
         instruction: task-specific instruction, put last; ``ft`` takes none.
     """
@@ -154,12 +154,6 @@ def rationale_prompt(
 
     Without answers, or without documents, it is the prompt of an ablation (section 3.3). The paper
     describes these two and does not print them: the wording is ours, from Table 7's.
-
-    Args:
-        question: as the user asks it.
-        documents: numbered from 1 in the order given.
-        answers: all that are correct.
-        instruction: the task-specific one; see :data:`TASK_INSTRUCTIONS`.
     """
     question, answer, instruction = _one_line(question), _joined(answers), quoted(instruction)
     if not documents:

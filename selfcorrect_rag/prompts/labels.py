@@ -57,7 +57,7 @@ class LabelParser:
 
 
 def normalized(text: str) -> str:
-    """Return a label, or its beginning, without case, spaces and brackets, for comparison."""
+    """Return a label, or its beginning, without case, spaces and brackets."""
     return re.sub(r"[\s\[\]*`]+", "", text).lower()
 
 

@@ -18,7 +18,6 @@ from tests.scripted import (
     FULL,
     NONE,
     RELEVANT,
-    USEFUL,
     ScriptedReflectionLLM,
     document,
     passage_of,
@@ -221,13 +220,6 @@ def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() ->
     assert update["cited_answer"] == "A. [1] B. [2]"
 
 
-def test_an_answer_without_text_says_so() -> None:
-    model = ScriptedReflectionLLM(write=lambda _: segment("", RELEVANT))
-    result = create_self_rag(model, lambda _: PASSAGES[:1]).invoke({"question": "Who?"})
-    assert result["answer"] == result["cited_answer"] == "No answer: the model wrote nothing."
-    assert result["citations"] == []
-
-
 def test_a_cut_segment_is_noted_by_the_last_segment_only() -> None:
     for first, last, noted in (("length", "end", False), ("end", "length", True)):
         path = [candidate("A.", finish_reason=first), candidate("B.", depth=1, finish_reason=last)]
@@ -249,17 +241,3 @@ def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives() -> None:
     update = generate_and_critique(model, settings).invoke(state)
     assert update["candidates"][0]["text"] == prose
     assert update["candidates"][0]["option"] in (None, "B")
-
-
-def test_the_answer_is_the_option_as_it_was_given() -> None:
-    asked: Any = {"messages": [("user", "Which?")]}
-    graph = create_self_rag(llm("(b)"), lambda _: PASSAGES[:1])
-    result = graph.invoke(asked, context={"options": ("A", "B")})
-    assert (result["answer"], result["messages"][-1].text) == ("B", "B [1]")
-    assert list(result["options"]) == ["B"]
-
-
-def test_useful_alone_is_kept_in_the_judgements() -> None:
-    model = ScriptedReflectionLLM(write=lambda _: segment("A.", USEFUL))
-    result = create_self_rag(model, lambda _: []).invoke({"question": "Who?"})
-    assert result["candidates"][0]["judgements"]["ISUSE"]["[Utility:5]"] == pytest.approx(1.0)

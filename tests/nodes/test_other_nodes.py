@@ -154,25 +154,6 @@ def test_self_rag_writes_from_what_the_reranker_kept(asynchronous: bool) -> None
     assert [c["text"] for c in given["candidates"]] == ["Z", "Y"]
 
 
-def test_a_compressor_may_change_texts() -> None:
-    result = ranked(Reversing(changes=" Shorter."), "A", "B")
-    assert [p.page_content for p in result["passages"]] == [
-        "About A.",
-        "About B.",
-        "About B. Shorter.",
-        "About A. Shorter.",
-    ]
-    assert [c["passage"] for c in result["candidates"]] == [2, 3]
-
-
-@both
-def test_graphs_that_retrieve_once_rerank_their_passages(asynchronous: bool) -> None:
-    state = {"question": "Who?", "passages": [document(t) for t in "ABC"]}
-    update = invoke(rerank(Reversing()), state, asynchronous)
-    assert [p.id for p in update["passages"]] == ["C", "B"]
-    assert update["passages"][0].metadata["score"] == 1.0
-
-
 @both
 def test_only_beams_that_have_just_retrieved_are_reranked(asynchronous: bool) -> None:
     state = {
