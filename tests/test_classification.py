@@ -9,6 +9,7 @@ import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.runnables import RunnableLambda
 
+from selfcorrect_rag.models.chat_model import usage_of
 from selfcorrect_rag.models.classification import (
     ABSENT,
     ChatClassifier,
@@ -70,10 +71,11 @@ async def test_what_a_provider_can_do_is_detected_once(
     assert prediction.is_hard == (mode != "logprobs")
     if prediction.is_hard:
         assert prediction.logprobs == {RELEVANT: 0.0, IRRELEVANT: ABSENT}
-    assert calls in (None, result.usage.requests)
-    assert first.classify([RELEVANCE])[0].usage.requests == 1
+    assert calls in (None, usage_of(result.results).requests)
+    assert len(first.classify([RELEVANCE])[0].results) == 1
     (other,) = await second.aclassify([RELEVANCE])
-    assert (other.predictions, other.usage) == (result.predictions, result.usage)
+    assert other.predictions == result.predictions
+    assert usage_of(other.results) == usage_of(result.results)
 
 
 def test_a_refused_option_is_not_sent_again() -> None:
@@ -98,7 +100,7 @@ def test_an_error_teaches_nothing_about_the_model() -> None:
     classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0), **LOGPROBS))
     failed = classifier.classify([RELEVANCE] * 3)
     assert [type(result.error) for result in failed] == [RateLimited] * 3
-    assert [result.usage.requests for result in failed] == [1, 0, 0]
+    assert [usage_of(result.results).requests for result in failed] == [1, 0, 0]
     assert [result.error for result in classifier.classify([RELEVANCE] * 3)] == [None] * 3
     assert classifier.mode == "logprobs"
     refusing = ChatClassifier(Provider(answer=lambda p: ValueError("too long")))
@@ -222,7 +224,7 @@ def test_several_labels_in_one_answer() -> None:
     expected = {FULLY: 0.25, PARTIALLY: 0.5, NONE: 0.25}
     assert probabilities(support.logprobs) == pytest.approx(expected)
     assert probabilities(utility.logprobs)["5"] == pytest.approx(0.375)
-    assert result.usage == (1, 10, 8)
+    assert usage_of(result.results) == (1, 10, 8)
 
 
 # Malformed answers and errors
@@ -259,7 +261,8 @@ async def test_a_malformed_answer_is_retried_once_and_then_absent(
 def test_malformed_structured_output() -> None:
     classifier = ChatClassifier(ToolCaller(answer=lambda p: "perhaps", **REFUSES))
     (result,) = classifier.classify([RELEVANCE])
-    assert (classifier.mode, result.predictions, result.usage.requests) == ("structured", [None], 3)
+    assert (classifier.mode, result.predictions) == ("structured", [None])
+    assert len(result.results) == 3
 
 
 @pytest.mark.parametrize(
@@ -293,7 +296,7 @@ async def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) 
     results += await classifier.aclassify([RELEVANCE])
     labels = [r.predictions[0] and r.predictions[0].label for r in results]
     assert labels == [RELEVANT, IRRELEVANT, None, None, RELEVANT]
-    assert [r.usage.requests for r in results] == [1, 2, 2, 1, 2]
+    assert [usage_of(r.results).requests for r in results] == [1, 2, 2, 1, 2]
     assert waits == [7.0, 60.0, 0.5]
     assert isinstance(results[2].error, RateLimited)
     assert (classifier.counts["absent"], classifier.counts["failed"]) == (2, 2)

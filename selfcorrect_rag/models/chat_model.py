@@ -21,7 +21,6 @@ from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langchain_core.runnables.configurable import DynamicRunnable
 
-from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.prompts.parts import Prompt, as_text
 
 Result = TypeVar("Result")
@@ -195,12 +194,9 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
         return False  # no tokenizer makes more tokens than bytes, plus a first one
     model, base = model_behind(llm), BaseLanguageModel
     if isinstance(model, base) and (
-        model.custom_get_token_ids is not None
-        or type(model).get_token_ids is not base.get_token_ids
-        or type(model).get_num_tokens is not base.get_num_tokens
+        model.custom_get_token_ids or type(model).get_token_ids is not base.get_token_ids
     ):
-        with wrap_errors(ModelFailed, f"the model ({type(model).__name__})"):
-            return model.get_num_tokens(prompt) > limit
+        return len(model.get_token_ids(prompt)) > limit
     return len(prompt) > limit * 3
 
 
@@ -219,12 +215,11 @@ class ModelCall(NamedTuple):
 
 
 class CallResult(NamedTuple):
-    """An answer, or the error of the last attempt."""
+    """An answer, or the error of the last of one or two attempts."""
 
     answer: Any
     error: Exception | None
     requests: int
-    """Attempts, 1 or 2."""
 
     @property
     def text(self) -> str:

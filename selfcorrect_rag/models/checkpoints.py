@@ -42,10 +42,8 @@ def special_ids(tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
 
 
 def without_spelled(encoded: Encoded, special: frozenset[int]) -> Encoded:
-    """Return an encoded text without its mask, and without special tokens that the text spelled.
-
-    Its ``special_tokens_mask`` marks those that the tokenizer added.
-    """
+    """Return an encoded text without its ``special_tokens_mask``, and without special tokens that
+    the text spelled."""
     ids, mask = encoded["input_ids"], encoded["special_tokens_mask"]
     kept = [i for i, added in enumerate(mask) if added or ids[i] not in special]
     given = {name: values for name, values in encoded.items() if name != "special_tokens_mask"}
@@ -127,11 +125,8 @@ def load_tokenizer(
 
 
 def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
-    """Write a tokenizer so that it gives the same ids to whoever loads it.
-
-    ``tokenizer.json`` has all its rules, and the class that is named takes them as they are.
-    ``legacy``, which transformers 5 leaves out, is kept for those who look for it.
-    """
+    """Write a tokenizer so that it gives the same ids to whoever loads it: all its rules are in
+    ``tokenizer.json``, and ``legacy``, which transformers 5 leaves out, is kept."""
     tokenizer.save_pretrained(folder)
     if not (folder / TOKENIZER).exists():
         return

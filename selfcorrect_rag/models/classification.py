@@ -16,13 +16,11 @@ from langchain_core.runnables import Runnable
 from selfcorrect_rag.models.chat_model import (
     CallResult,
     Calls,
-    CallUsage,
     ModelCall,
     arun,
     is_refusal,
     run,
     split_reasoning,
-    usage_of,
 )
 from selfcorrect_rag.prompts.crag import VerdictParser
 from selfcorrect_rag.prompts.labels import LabelMatch, LabelParser, normalized
@@ -37,32 +35,15 @@ Mode = Literal["logprobs", "structured", "text"]
 """How a model is asked: with log-probabilities, for structured output, or for plain text."""
 
 
-class Token(NamedTuple):
-    """A token of an answer, with its alternatives."""
-
-    text: str
-    logprob: float
-    alternatives: Mapping[str, float]
-    """The provider's top log-probabilities, by text."""
-
-
-def tokens_of(message: Any) -> list[Token] | None:
+def tokens_of(message: Any) -> list[dict[str, Any]] | None:
     """Return an answer's tokens with their log-probabilities, in OpenAI's format; None without."""
     logprobs = (getattr(message, "response_metadata", None) or {}).get("logprobs")
-    if not isinstance(logprobs, Mapping) or not isinstance(logprobs.get("content"), list):
-        return None
-    return [
-        Token(
-            token["token"],
-            token["logprob"],
-            {given["token"]: given["logprob"] for given in token.get("top_logprobs") or ()},
-        )
-        for token in logprobs["content"]
-    ]
+    tokens = logprobs.get("content") if isinstance(logprobs, Mapping) else None
+    return tokens if isinstance(tokens, list) else None
 
 
 def label_probabilities(
-    labels: Sequence[str], tokens: Sequence[Token] | None, text: str, found: LabelMatch
+    labels: Sequence[str], tokens: Sequence[Any] | None, text: str, found: LabelMatch
 ) -> dict[str, float] | None:
     """Return the probability of each of ``labels`` where ``text`` (no reasoning) has ``found``.
 
@@ -73,35 +54,37 @@ def label_probabilities(
     no probability.
     """
     # Tokens before or after the text are reasoning, or the end of a turn.
-    before = "".join(token.text for token in tokens).rfind(text) if tokens else -1
+    before = "".join(token["token"] for token in tokens or ()).rfind(text)
     if not tokens or before < 0:
         return None
     start, end = found.start + before, found.end + before
     mass = dict.fromkeys(labels, 0.0)
     place, path, written = 0, 1.0, ""
     for token in tokens:
-        begin, place = place, place + len(token.text)
+        chosen, odds = token["token"], math.exp(min(token["logprob"], 0.0))
+        begin, place = place, place + len(chosen)
         if place <= start:
             continue
         # Text before the label in its first token is the same for all labels.
-        shared = token.text[: max(start - begin, 0)]
-        for other, logprob in {**token.alternatives, token.text: token.logprob}.items():
+        shared = chosen[: max(start - begin, 0)]
+        given = {other["token"]: other["logprob"] for other in token.get("top_logprobs") or ()}
+        for other, logprob in {**given, chosen: token["logprob"]}.items():
             following = _following(labels, written + normalized(other[len(shared) :]))
             if other.startswith(shared) and len(following) == 1:
                 mass[following[0]] += path * math.exp(min(logprob, 0.0))
-        written += normalized(token.text[len(shared) :])
+        written += normalized(chosen[len(shared) :])
         if _following(labels, written) == [found.label]:
             break
-        path *= math.exp(min(token.logprob, 0.0))
+        path *= odds
         if begin >= end:  # the label is a prefix of another, and has ended
             mass[found.label] += path
             break
     else:
         mass[found.label] += path
-    total = math.fsum(mass.values())
     if not mass[found.label] > 0.0:
         return None
-    return mass if total <= 1.0 else {label: p / total for label, p in mass.items()}
+    total = max(math.fsum(mass.values()), 1.0)
+    return {label: p / total for label, p in mass.items()}
 
 
 def _following(labels: Sequence[str], written: str) -> list[str]:
@@ -166,11 +149,6 @@ class ClassificationResult(NamedTuple):
     results: list[CallResult]
     """The results of its calls."""
 
-    @property
-    def usage(self) -> CallUsage:
-        """The usage of its calls together."""
-        return usage_of(self.results)
-
 
 class ChatClassifier:
     """Asks any LangChain chat model or LLM to choose among labels.
@@ -186,11 +164,10 @@ class ChatClassifier:
         """Classify with ``model``, in at most ``max_concurrency`` concurrent calls."""
         self.model, self.max_concurrency = model, max_concurrency
         self.mode: Mode | None = None
-        """The mode; None before it is detected."""
+        """None before it is detected."""
         self.counts: Counter[str] = Counter()
-        """Since it was made: ``classifications``; those that were ``retried`` as an answer was
-        malformed, and those that ``failed`` in an error of the provider; labels that were
-        ``absent`` after the retry, and ``hard`` ones, without probabilities."""
+        """``classifications``; those that were ``retried`` as an answer was malformed, and those
+        that ``failed`` in an error of the provider; ``absent`` labels, and ``hard`` ones."""
         self._lock = threading.Lock()
 
     def classify(self, classifications: Sequence[Classification]) -> list[ClassificationResult]:
@@ -200,7 +177,7 @@ class ChatClassifier:
     async def aclassify(
         self, classifications: Sequence[Classification]
     ) -> list[ClassificationResult]:
-        """Return the results of :meth:`classify`."""
+        """The async twin of :meth:`classify`."""
         return await arun(self.calls(classifications), self.max_concurrency)
 
     def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:

@@ -64,8 +64,7 @@ def critic_prompt(given: CriticInput) -> str:
 class CriticTokenizer:
     """Encodes a critic's prompts and labels, for training and for judging alike.
 
-    Reflection tokens are plain text to a critic, as in the official one; its vocabulary is
-    unchanged.
+    Reflection tokens are plain text to a critic, as in the official one.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase", max_tokens: int = MAX_TOKENS) -> None:
@@ -172,11 +171,8 @@ class Critic:
         dtype: str | None = None,
         **options: Any,
     ) -> Self:
-        """Load a checkpoint with transformers; ``options`` are those of :meth:`from_model`.
-
-        ``device`` and ``dtype`` are those of
-        :meth:`~selfcorrect_rag.models.T5Evaluator.from_pretrained`.
-        """
+        """Load a checkpoint with transformers, as ``T5Evaluator.from_pretrained`` does; ``options``
+        are those of :meth:`from_model`."""
         where, number_format = resolve_device(device, dtype)
         model, tokenizer = load_language_model(name_or_path, number_format)
         return cls.from_model(model.to(where), tokenizer, **options)
@@ -204,10 +200,8 @@ class Critic:
         return [answers[i].token for i in range(len(inputs))]
 
     def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
-        """Yield the answers of one batch after another, by index in ``inputs``.
-
-        Prompts under the same instructions and of like length are judged together.
-        """
+        """Yield the answers of one batch after another, by index in ``inputs``; prompts under the
+        same instructions and of like length are judged together."""
         prompts = [self.tokens.fit(self.tokens.prompt_ids(given)) for given in inputs]
         order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))
         for start in range(0, len(order), self.batch_size):

@@ -47,10 +47,6 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
     The attribute is a LangChain LLM or chat model, perhaps bound to options or with retries, or a
     function without arguments that returns one. Other names are passed to LangChain's
     ``init_chat_model`` with ``options``, such as ``temperature=0``.
-
-    Raises:
-        NoLanguageModel: the name resolves to neither.
-        MissingExtra: it names a provider, and langchain is not installed.
     """
     module, _, attribute = name.partition(":")
     made: Any = None
@@ -78,10 +74,7 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
 
 
 def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
-    """Return a factory's argument as a model; it may be a chain that ends in one.
-
-    Raises BadArgument for anything else, and the errors of :func:`find_language_model`.
-    """
+    """Return a factory's argument as a model; it may be a chain that ends in one."""
     if isinstance(given, str):
         return find_language_model(given)
     if isinstance(given, Runnable) and not isinstance(given, _NO_MODELS):
@@ -90,11 +83,7 @@ def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
 
 
 def as_reflection_llm(given: object) -> ReflectionLLM:
-    """Return a ReflectionLLM as it is, any other model wrapped in a PromptedReflectionLLM.
-
-    Raises BadArgument for anything else, also for a ReflectionLLM behind retries or fallbacks,
-    which return text only, and the errors of :func:`find_language_model`.
-    """
+    """Return a ReflectionLLM as it is, any other model wrapped in a PromptedReflectionLLM."""
     if isinstance(given, ReflectionLLM):
         return given
     llm = find_language_model(given) if isinstance(given, str) else given
@@ -121,8 +110,7 @@ def as_evaluator(given: object) -> RetrievalEvaluator:
     """Return a factory's argument as an evaluator: one of ours, a chat model, or a name.
 
     A name with a colon is a chat model's, unless it is a path; any other is that of a checkpoint,
-    as ``T5Evaluator.from_pretrained`` takes it. Raises BadArgument for anything else, and the
-    errors of both.
+    as ``T5Evaluator.from_pretrained`` takes it.
     """
     if isinstance(given, RetrievalEvaluator):
         return given
@@ -137,10 +125,8 @@ def as_evaluator(given: object) -> RetrievalEvaluator:
 
 
 def as_embeddings(given: object) -> Embeddings | None:
-    """Return a factory's argument as embeddings: LangChain's, a name as ``"openai:..."``, or None.
-
-    Raises BadArgument for anything else, MissingExtra for a name if langchain is not installed.
-    """
+    """Return a factory's argument as embeddings: LangChain's, a name as ``"openai:..."``, or
+    None."""
     if isinstance(given, str):
         made: Embeddings = require("langchain.embeddings", "agents").init_embeddings(given)
         return made

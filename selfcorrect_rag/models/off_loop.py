@@ -28,11 +28,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return ``function(*args, **kwargs)``, run in a thread that may wait.
-
-    Raises:
-        RuntimeError: the function raised ``StopIteration``, which no future can hold.
-    """
+    """Return ``function(*args, **kwargs)``, run in a thread that may wait."""
     return await _submit("waiting", WAITING_THREADS, partial(function, *args, **kwargs))
 
 

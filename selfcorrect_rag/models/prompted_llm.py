@@ -50,12 +50,7 @@ from selfcorrect_rag.prompts.critic import (
     Instance,
 )
 from selfcorrect_rag.prompts.parts import Prompt
-from selfcorrect_rag.reflection import (
-    TOKENS,
-    Group,
-    Reflection,
-    critique_score,
-)
+from selfcorrect_rag.reflection import TOKENS, Group, Reflection, critique_score
 from selfcorrect_rag.state import Piece, Segment
 
 T = TypeVar("T")
@@ -315,7 +310,7 @@ class _Pending:
         self.text = text[: end.start() if end else None].strip()
         goes_on = self.is_sentence and not end and self.finish_reason == "end"
         self.is_open = goes_on and bool(self.text)
-        logprobs = [token.logprob for token in tokens_of(result.message) or ()]
+        logprobs = [token["logprob"] for token in tokens_of(result.message) or ()]
         self.mean_logprob = math.fsum(logprobs) / len(logprobs) if logprobs else None
         self.tokens = len(logprobs) or usage_of(results).tokens
         self.results += results

@@ -38,12 +38,10 @@ class RetrievalEvaluator(ABC):
     """Says how relevant passages are to a question (CRAG section 4.2).
 
     A backend implements :meth:`score`, and :meth:`ascore` if it can do better than a thread.
-    Callers use :func:`grade` or :func:`agrade`, which check the scores.
     """
 
     thresholds: Thresholds = PRESETS["popqa"]
-    """The thresholds that map its scores to an action, unless a run's settings give others;
-    :func:`~selfcorrect_rag.thresholds.calibrate` finds them."""
+    """Map its scores to an action, unless a run's settings give others."""
 
     @property
     def notes(self) -> list[str]:
@@ -52,23 +50,15 @@ class RetrievalEvaluator(ABC):
 
     @property
     def identity(self) -> str:
-        """A fingerprint for cached results, different for evaluators that may score differently.
-
-        By default the object's own. A backend that knows all that its scores depend on, including
-        weights, returns that; thresholds need not be part of it.
-        """
+        """A fingerprint for cached results: all that its scores depend on, by default the object.
+        Thresholds need not be part of it."""
         return identity_of_object(self)
 
     @abstractmethod
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        """Return the relevance of each passage to the question.
+        """Return the relevance of each passage to the question, in [-1, 1] and in their order.
 
-        Args:
-            question: the question alone, without a task's instruction.
-            passages: documents or strips, any number of them; a blank one scores -1.
-
-        Returns:
-            One score in [-1, 1] for each passage, in their order.
+        ``question`` has no task's instruction; a blank passage scores -1.
         """
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
@@ -81,11 +71,8 @@ class RetrievalEvaluator(ABC):
 
 
 def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]) -> list[float]:
-    """Return the evaluator's scores as plain floats.
-
-    Raises:
-        EvaluatorFailed: it raised, or did not return one number in [-1, 1] for each passage.
-    """
+    """Return the evaluator's scores as floats; EvaluatorFailed unless it gives one number in
+    [-1, 1] for each passage."""
     name = f"the evaluator ({type(evaluator).__name__})"
     with wrap_errors(EvaluatorFailed, name):
         return _checked(evaluator.score(question, passages), len(passages), name)
@@ -94,7 +81,7 @@ def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str])
 async def agrade(
     evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
 ) -> list[float]:
-    """Return the scores of :func:`grade`."""
+    """The async twin of :func:`grade`."""
     name = f"the evaluator ({type(evaluator).__name__})"
     with wrap_errors(EvaluatorFailed, name):
         given: object = evaluator.ascore(question, passages)
@@ -104,10 +91,8 @@ async def agrade(
 
 
 def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
-    """Return :func:`grade` as a run of its own in traces, above the evaluator's model calls.
-
-    From ``{"question": ..., "passages": [...]}`` to ``{"scores": [...]}``.
-    """
+    """Return :func:`grade` as a run of its own in traces, above the evaluator's model calls, from
+    ``{"question": ..., "passages": [...]}`` to ``{"scores": [...]}``."""
 
     def score(asked: Mapping[str, Any]) -> dict[str, Any]:
         return {"scores": grade(evaluator, **asked)}
@@ -122,43 +107,29 @@ def _checked(given: Any, count: int, name: str) -> list[float]:
     if inspect.iscoroutine(given):
         given.close()  # avoids the "never awaited" warning
     try:
-        is_one = isinstance(given, str | bytes | Mapping | Set)
-        scores = None if is_one else list(given)
-    except TypeError:  # also of an array without dimensions
-        scores = None
-    if scores is None:
-        wrong = "None" if given is None else f"a {type(given).__name__}"
-    elif len(scores) != count:
+        scores = [_number(score) for score in given]
         wrong = f"{len(scores)} scores for {count} passages"
-    else:
-        numbers = [_number(score) for score in scores]
-        if None not in numbers:
-            return [number for number in numbers if number is not None]
-        place = numbers.index(None)
-        wrong = f"{scores[place]!r:.60} as score {place}"
-    raise EvaluatorFailed(
-        f"{name} gave {wrong}: one number in [-1, 1] for each passage is expected"
-    )
-
-
-def _number(score: Any) -> float | None:
-    """Return a score as a float in [-1, 1]; None if it is not one."""
-    try:
-        # NumPy and torch scalars, or arrays of one number.
-        plain = score.item() if hasattr(score, "item") else score
-        number = math.nan if isinstance(plain, str | bytes | bool) else float(plain)
     except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-    if not abs(number) <= RELEVANT + 1e-6:  # rounding in float32; NaN fails too
-        return None
+        scores, wrong = [], f"{given!r:.80}"
+    if len(scores) != count or isinstance(given, Set | Mapping):
+        raise EvaluatorFailed(
+            f"{name} gave {wrong}: one number in [-1, 1] for each passage is expected"
+        )
+    return scores
+
+
+def _number(score: Any) -> float:
+    # NumPy and torch scalars, or arrays of one number.
+    plain = score.item() if hasattr(score, "item") else score
+    number = float(plain)
+    if isinstance(plain, str | bytes | bool) or not abs(number) <= RELEVANT + 1e-6:  # NaN too
+        raise ValueError(f"{score!r} is not in [-1, 1]")
     return min(max(number, IRRELEVANT), RELEVANT)
 
 
 def titled(document: Document, text: str | None = None) -> str:
-    """Return the evaluator's input for a document or a strip: ``title // text`` (official code).
-
-    The title resolves pronouns of a strip. A title that begins the text is not repeated.
-    """
+    """Return the evaluator's input for a document or a strip: ``title // text`` (official code),
+    without a title that begins the text."""
     title = " ".join(str(document.metadata.get("title") or "").split())
     text = document.page_content if text is None else text
     if not title or not text.strip() or text.lstrip().lower().startswith(title.lower()):
@@ -167,10 +138,8 @@ def titled(document: Document, text: str | None = None) -> str:
 
 
 def with_blanks(passages: Sequence[str], scores: Iterable[float]) -> list[float]:
-    """Return the scores of all passages, given those of the passages that are not blank.
-
-    A blank passage is irrelevant without a model call, as in the official code.
-    """
+    """Return the scores of all passages, given those of the passages that are not blank; a blank
+    one is irrelevant without a model call, as in the official code."""
     given = iter(scores)
     return [next(given) if passage.strip() else IRRELEVANT for passage in passages]
 

@@ -43,10 +43,8 @@ class T5Evaluator(RetrievalEvaluator):
     """Grades with the single logit of a sequence classifier, clamped to [-1, 1] (section 4.2).
 
     The pairs of a call are scored in batches of similar length; concurrent calls wait for each
-    other.
-
-    In bfloat16 a score moves by up to 0.02, and slightly with the rest of its batch. The paper's
-    lower thresholds are that close to -1: use float32 if they must decide exactly.
+    other. In bfloat16 a score moves by up to 0.02, and slightly with the rest of its batch. The
+    paper's lower thresholds are that close to -1: use float32 if they must decide exactly.
     """
 
     def __init__(
@@ -63,7 +61,7 @@ class T5Evaluator(RetrievalEvaluator):
         """Wrap a model that is already loaded; it stays on its device.
 
         Args:
-            model: a sequence classifier with one label.
+            model: a sequence classifier with one label; NotAnEvaluator if it has others.
             tokenizer: the model's own.
             name: its name in messages.
             thresholds: map its scores to actions; by default ``crag_thresholds`` of its
@@ -73,9 +71,6 @@ class T5Evaluator(RetrievalEvaluator):
             max_tokens: maximum tokens of a pair, by default 512 and at most the model's own limit;
                 a longer pair is cut, the passage first.
             batch_tokens: maximum padded tokens in a forward pass; lower it if memory is short.
-
-        Raises:
-            NotAnEvaluator: the model has not exactly one label.
         """
         _check_labels(model.config, name)
         own: Sequence[float] | None = getattr(model.config, "crag_thresholds", None)
@@ -108,9 +103,7 @@ class T5Evaluator(RetrievalEvaluator):
                 elsewhere by default.
             options: further arguments of the class.
 
-        Raises:
-            ModelNotFound: no checkpoint is there, or it cannot be read.
-            NotAnEvaluator: it has not exactly one label, or its head was never trained.
+        Raises NotAnEvaluator if it has not exactly one label, or its head was never trained.
         """
         where, number_format = resolve_device(device, dtype)
         transformers = require("transformers", "transformers")
@@ -123,8 +116,8 @@ class T5Evaluator(RetrievalEvaluator):
             )
         if loaded["missing_keys"]:
             raise NotAnEvaluator(
-                f"{name_or_path} has no weights for {min(loaded['missing_keys'])}, which would be "
-                "random: fine-tune it as an evaluator first"
+                f"{name_or_path} has no weights for {min(loaded['missing_keys'])}: fine-tune it as "
+                "an evaluator first"
             )
         return cls(model.to(where), tokenizer, name=str(name_or_path), **options)
 
@@ -180,8 +173,8 @@ class PairTokenizer:
     """Encodes pairs; text never becomes a special token, and the passage is cut first.
 
     An end token in a passage would move the place where T5 reads its score. Splitting special
-    tokens does not help there, since T5's vocabulary holds ``</s>`` as a piece of text too: ids
-    of special tokens are dropped wherever the tokenizer itself did not add them.
+    tokens does not help, since T5's vocabulary holds ``</s>`` as a piece of text too: their ids are
+    dropped wherever the tokenizer itself did not add them.
     """
 
     def __init__(
