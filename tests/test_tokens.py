@@ -94,6 +94,15 @@ def test_a_space_before_a_text_is_put_where_its_prompt_begins() -> None:
         assert controlled.encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
 
 
+def test_texts_that_stand_together_are_encoded_together() -> None:
+    """And not where a control token stands between."""
+    merged = ControlledTokenizer(letters(merges=(("b", "c"),)))
+    together, apart = merged.encode(
+        [parts(("ab", 0), ("cd", 0)), parts(("ab", 0), RETRIEVAL, ("cd", 0))]
+    )
+    assert (len(together.ids), len(apart.ids)) == (1 + 3, 1 + 5)
+
+
 # Cuts
 
 
