@@ -1,16 +1,22 @@
 """The examples do what they say, on the reader and on scripted models."""
 
 import importlib.util
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag import demo
 from selfcorrect_rag.demo import demo_passages
+from selfcorrect_rag.evaluation.runner import run_methods
+from selfcorrect_rag.evaluation.tasks import read_task
 from selfcorrect_rag.search import Index, as_web_search
-from tests.test_docs import ROOT
+from tests.evaluation.scripted_parts import Echo
+from tests.snippets import ROOT
 
 QUESTION = "Who wrote Middlemarch?"
 PENICILLIN = "Who discovered penicillin?"
@@ -98,3 +104,22 @@ def test_own_rewriter(capsys: pytest.CaptureFixture[str]) -> None:
         "read: ['https://example.org/harper-lee']",
         "answered: Monroeville",
     ]
+
+
+def test_judge_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("openevals")
+    data = tmp_path / "questions.jsonl"
+    rows = [("1", "who?", ["WHO?"]), ("2", "why?", ["because"])]
+    lines = [json.dumps({"id": i, "question": q, "answers": a}) for i, q, a in rows]
+    data.write_text("\n".join(lines), encoding="utf-8")
+    run_methods(read_task(data).questions, [Echo()], tmp_path / "run")
+
+    class Judge(FakeListChatModel):
+        """Gives structured output with a score, as openevals asks for."""
+
+        def with_structured_output(self, schema: Any, **options: Any) -> Any:
+            return RunnableLambda(lambda _: {"reasoning": "it says so", "score": True})
+
+    module = example("judge_a_run")
+    module.main(str(data), str(tmp_path / "run"), Judge(responses=[]))
+    assert capsys.readouterr().out == "m: why? -> WHY?: it says so\n"

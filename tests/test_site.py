@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,15 @@ def test_the_reference_reads_our_docstrings(site: Path) -> None:
     pages = [page.read_text(encoding="utf-8") for page in (site / "reference").rglob("*.html")]
     assert len(pages) > 5
     assert not [page for page in pages if re.search(r":\w+:<code>|:class:", page)]
+
+
+def test_the_drawings_are_the_graphs() -> None:
+    from docs.drawings import ASSETS, graphs
+
+    for name, graph in graphs().items():
+        svg = unescape((ASSETS / f"graph-{name}.svg").read_text(encoding="utf-8"))
+        drawn = graph.get_graph()
+        shown = re.findall(r"<title>(\w+)(?:->(\w+))?</title>", svg)
+        assert {node for node, to in shown if not to} == set(drawn.nodes)
+        edges = sorted((edge.source, edge.target) for edge in drawn.edges)
+        assert sorted(pair for pair in shown if pair[1]) == edges, "run docs/drawings.py"

@@ -118,7 +118,7 @@ def test_the_pages_python_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("PYTHONPATH", environment(folder)["PYTHONPATH"])
     names: dict[str, Any] = {}
     exec(compile(block, "serving.md", "exec"), names)
-    assert "Fleming" in names["answer"]
+    assert "Fleming" in names["cited_answer"]
     assert names["sources"]
 
 
