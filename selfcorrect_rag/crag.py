@@ -53,22 +53,17 @@ class CRAGOptions(GraphOptions, total=False):
 
 
 class ApprovalGraph(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):
-    """A compiled graph in which ``Command(resume=None)`` is a refusal, as any unclear reply is.
-
-    LangGraph 1.2 raises UnboundLocalError for it.
-    """
+    """A compiled graph in which ``Command(resume=None)``, at which LangGraph 1.2 raises
+    UnboundLocalError, is a refusal, as any unclear reply is."""
 
     @classmethod
     def of(cls, compiled: CompiledStateGraph[StateT, ContextT, InputT, OutputT]) -> Self:
-        """Return ``compiled`` as such a graph."""
         return cls(**vars(compiled))  # as Pregel.copy makes a copy
 
     def stream(self, input: Any, *args: Any, **options: Any) -> Any:
-        """Stream as LangGraph does."""
         return super().stream(_refused_if_none(input), *args, **options)
 
     def astream(self, input: Any, *args: Any, **options: Any) -> Any:
-        """Stream as LangGraph does."""
         return super().astream(_refused_if_none(input), *args, **options)
 
 
@@ -97,10 +92,6 @@ def create_crag(
         web_search: such as :class:`~selfcorrect_rag.search.TavilyWebSearch`; or a LangChain tool,
             retriever or function that searches; None if there is no web.
         options: :class:`CRAGOptions`, by name.
-
-    Raises:
-        BadArgument: an argument is of the wrong kind.
-        BadSettings: ``settings`` are another graph's, or have an unknown name.
     """
     building, compiling = split_options({"name": "crag", **options})
     graph = crag_builder(llm, retriever, evaluator, web_search, **building)

@@ -51,8 +51,6 @@ def create_instruct_rag(
         options: :class:`InstructRAGOptions`, by name.
 
     Raises:
-        BadArgument: an argument is of the wrong kind.
-        BadSettings: ``settings`` are another graph's, or have an unknown name.
         BadDemonstrations: at a run, if the mode shows demonstrations and those given do not do.
     """
     building, compiling = split_options({"name": "instruct_rag", **options})
@@ -73,7 +71,7 @@ def instruct_rag_builder(
 ) -> StateGraph[InstructRAGState, InstructRAGSettings, Input, InstructRAGOutput]:
     """Return the graph of :func:`create_instruct_rag` before it is compiled.
 
-    ``cached`` has no effect: its one model call writes the answer, which no node's cache may replay.
+    ``cached`` has no effect: its one model call writes the answer, which a cache may not replay.
     """
     model, chosen = as_language_model(llm, "llm"), InstructRAGSettings.of(settings)
     default = chosen.mode or ("icl" if demonstrations else "instruct")

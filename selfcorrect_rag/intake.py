@@ -47,9 +47,8 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 def valid(text: str) -> str:
     """Return text that every encoder, tokenizer and database takes.
 
-    Adjacent halves of a surrogate pair are joined into one character; a lone one, as JavaScript
-    leaves it when it cuts an emoji, becomes U+FFFD. So does a control character, except that line
-    and page breaks become line breaks.
+    Halves of a surrogate pair are joined; a lone one becomes U+FFFD, and so does a control
+    character, except that line and page breaks become line breaks.
     """
     if _UNFIT.search(text) is None:
         return text
@@ -78,14 +77,9 @@ class Admitted(NamedTuple):
 def admit(documents: Sequence[Document], max_characters: int, what: str) -> Admitted:
     """Return documents of bounded length, valid text, plain metadata and titles on one line.
 
-    Args:
-        documents: from a retriever, a web search or a caller.
-        max_characters: of a document's text, and of its metadata together. Metadata values that do
-            not fit are dropped, not cut: part of a source is another source.
-        what: their name in notes, such as "web pages".
-
-    Raises:
-        NoDocument: a metadata value is not data, such as a function.
+    A text has at most ``max_characters``, and so have its metadata together. Metadata values that
+    do not fit are dropped, not cut: part of a source is another source. Notes call them ``what``,
+    such as "web pages". A value that is not data, such as a function, raises `NoDocument`.
     """
     found, cut, dropped, unread = [], 0, 0, 0
     for place, document in enumerate(documents):
@@ -121,11 +115,7 @@ def _admitted_metadata(given: Mapping[Any, Any], room: int, where: str) -> dict[
 
 
 def plain(value: Any, where: str, depth: int = 0) -> Any:
-    """Return a value as JSON can hold it: numpy scalars and arrays, paths, dates and sets too.
-
-    Raises:
-        NoDocument: it is something else, such as a function or an object.
-    """
+    """Return a value as JSON can hold it: numpy scalars and arrays, paths, dates and sets too."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str | PurePath | UUID):
@@ -147,12 +137,7 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
 
 
 def as_documents(given: object, source: str = "the input") -> list[Document]:
-    """Read documents from any list, tuple or generator of them or of JSON objects; the first
-    10,000.
-
-    Raises:
-        NoDocument: it is, or contains, something else.
-    """
+    """Read the first 10,000 documents of a list, tuple or generator of them or of JSON objects."""
     if inspect.isawaitable(given) or isinstance(given, AsyncIterable):
         if inspect.iscoroutine(given):
             given.close()  # avoids the "never awaited" warning

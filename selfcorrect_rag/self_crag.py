@@ -40,10 +40,6 @@ def create_self_crag(
     Arguments are those of :func:`~selfcorrect_rag.crag.create_crag`, except ``settings``, and
     ``llm``, which reflects or is wrapped as in :func:`~selfcorrect_rag.self_rag.create_self_rag`.
     Its output has the fields of both graphs; candidates and citations point into ``knowledge``.
-
-    Raises:
-        BadArgument: an argument is of the wrong kind.
-        BadSettings: ``settings`` are another graph's, or have an unknown name.
     """
     building, compiling = split_options({"name": "self_crag", **options})
     graph = self_crag_builder(llm, retriever, evaluator, web_search, **building)

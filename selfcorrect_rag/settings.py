@@ -67,17 +67,10 @@ def _add_controls(schema: dict[str, Any]) -> None:
 
 
 class Settings(BaseModel):
-    """The settings of all graphs.
-
-    Raises:
-        BadSettings: an unknown setting, or a value out of bounds.
-    """
+    """The settings of all graphs; an unknown setting or a bad value raises `BadSettings`."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        use_attribute_docstrings=True,
-        json_schema_extra=_add_controls,
+        frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_add_controls
     )
 
     graph: ClassVar[str] = "every graph"
@@ -115,11 +108,7 @@ class Settings(BaseModel):
 
     @classmethod
     def of(cls, given: object) -> Self:
-        """Read settings from a factory's or a node's argument; None is the defaults.
-
-        Raises:
-            BadSettings: they are another graph's settings, or a value is out of bounds.
-        """
+        """Read settings from a factory's or a node's argument; None is the defaults."""
         if isinstance(given, cls):  # Self-CRAG's, for one of CRAG's nodes, too
             return given
         return cls(**given) if isinstance(given, Mapping) else cls().merged(given, shared=False)
@@ -127,12 +116,8 @@ class Settings(BaseModel):
     def merged(self, context: object, *, shared: bool = True) -> Self:
         """Return these settings, overridden by the fields that a run's context sets.
 
-        Args:
-            context: None, settings of this graph or of one composed of it, or a dict.
-            shared: whether it may be a parent graph's context, whose other keys are ignored.
-
-        Raises:
-            BadSettings: it is settings of another graph, or a value is out of bounds.
+        The context is None, a dict, or settings of this graph or of one composed of it; a
+        ``shared`` one may be a parent graph's, whose other keys are ignored.
         """
         cls, taken = type(self), {}
         given = context if isinstance(context, Settings) else None
@@ -262,11 +247,7 @@ class CRAGSettings(Settings):
     """Task instruction put before the question."""
 
     def thresholds(self, own: Thresholds) -> Thresholds:
-        """Return a run's thresholds; those not set are the evaluator's ``own``.
-
-        Raises:
-            BadSettings: they are invalid together, such as a lower one above the upper.
-        """
+        """Return a run's thresholds; those not set are the evaluator's ``own``."""
         upper = own.upper if self.upper is None else self.upper
         lower = own.lower if self.lower is None else self.lower
         try:

@@ -18,9 +18,6 @@ class Thresholds:
     """Above ``upper`` a passage is relevant, below ``lower`` it is not; both in [-1, 1].
 
     ``upper=1`` rules out correct, ``lower=-1`` incorrect, equal ones ambiguous (Table 2).
-
-    Raises:
-        ValueError: not -1 <= lower <= upper <= 1.
     """
 
     upper: float
@@ -78,11 +75,7 @@ class Calibration(NamedTuple):
 def measure(
     rows: Iterable[Judged], thresholds: Thresholds, *, ambiguous_worth: float = 0.75
 ) -> Calibration:
-    """Measure ``thresholds`` on rows, such as those that :func:`calibrate` did not see.
-
-    Raises:
-        ValueError: there are no rows, or the worth is not in [0, 1].
-    """
+    """Measure ``thresholds`` on rows, such as those that :func:`calibrate` did not see."""
     if not 0 <= ambiguous_worth <= 1:
         raise ValueError(f"ambiguous_worth must be 0 to 1, got {ambiguous_worth}")
     found = Counter((thresholds.action(row.scores), row.relevant) for row in rows)
@@ -98,15 +91,9 @@ def measure(
 def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calibration:
     """Return the thresholds with the best action accuracy; of equals the most cautious.
 
-    Report results on other rows only.
-
-    Args:
-        rows: labelled questions of both kinds; those without scores are left out.
-        ambiguous_worth: worth of an ambiguous action, in [0, 1]. The default acts where acting is
-            right three times in four.
-
-    Raises:
-        ValueError: one kind of row is missing, or the worth is not in [0, 1].
+    Rows are labelled questions of both kinds; those without scores are left out. Report results on
+    other rows only. ``ambiguous_worth`` is the worth of an ambiguous action, in [0, 1]; the default
+    acts where acting is right three times in four.
     """
     rows = [row for row in rows if row.scores]
     if len({row.relevant for row in rows}) < 2:

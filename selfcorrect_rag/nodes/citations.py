@@ -25,13 +25,8 @@ def citation(
 ) -> Citation:
     """A citation of a document, with title and source sanitised for display.
 
-    Args:
-        number: as printed in the answer.
-        passage: index of the document in its list of the state.
-        document: what is cited.
-        segments: indices of the answer's segments that were written from it.
-        said: what was written from it; the first that its text has word for word is quoted.
-        question: chooses among several sentences that say it.
+    ``said`` is what was written from it: the first that its text has word for word is quoted, and
+    the question chooses among several sentences that say it.
     """
     text, found = document.page_content, document.metadata
     quotes = (sentence_stating(text, each, question) for each in said)
@@ -60,11 +55,6 @@ def cited_passages(
     that continues with the same passage and has no ISREL inherits the previous segment's. Without
     any ISREL the passage was not judged and is not cited. Segments without text and refusals cite
     nothing; nor is knowledge cited that CRAG's evaluator has judged irrelevant.
-
-    Args:
-        segments: an answer's segments, in order.
-        state: the state, for its question and judgements.
-        source: its key of the passages.
     """
     judged = state["judged"] if source == "knowledge" else []
     written: dict[int, list[Candidate]] = {}

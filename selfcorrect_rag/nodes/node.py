@@ -145,14 +145,9 @@ class Node(Runnable[Any, Update], Generic[S]):
     """One step, as LangGraph runs it: in a graph of this package, in another, or alone.
 
     A ``RunnableLambda`` would trace each step twice and cannot have a sync form made of an async
-    one. Every run is added to ``route`` with its costs.
-
-    Args:
-        name: the step's name.
-        step: from state and run to an update.
-        settings: the factory's, for runs outside a graph of this package.
-        on_fault: from state, run and fault to an update; it may raise the fault. None raises it.
-        begins_turn: whether it resets what an earlier turn left behind.
+    one. Every run is added to ``route`` with its costs. ``settings`` are the factory's, for runs
+    outside a graph of this package; ``on_fault`` gives the update for a fault, or raises it;
+    ``begins_turn`` resets what an earlier turn left behind.
     """
 
     def __init__(
@@ -299,8 +294,8 @@ def add_node(
     defer: bool = False,
 ) -> None:
     """Add a node under its own name; its faults are retried before it handles them."""
-    node.retry_policy, name = retry_policy, str(node.name)
-    cached = cache_policy or None
+    node.retry_policy, cached = retry_policy, cache_policy or None
+    name = str(node.name)
     graph.add_node(name, node, retry_policy=retry_policy, cache_policy=cached, defer=defer)
 
 
@@ -314,10 +309,11 @@ def cache_policy(
 
     LangGraph's own key is the whole input and the node's name, so that two models on one cache
     would collide, and the costs so far would miss. None for a model with configurable fields, whose
-    values the key cannot see.
+    values the key cannot see. The node may not write messages or an answer, which a hit would
+    replay.
 
     Args:
-        node: the node; it may not write messages or an answer, which a hit would replay.
+        node: the node.
         model: the model or evaluator that it calls.
         keys: state keys that it reads, besides the question.
         extra: from state and settings to what else it depends on, such as what a limit allows.
@@ -346,18 +342,8 @@ def _key_part(value: object) -> object:
 async def ask(
     run: Run[Any], llm: Runnable[Any, Any], prompt: Any, *, stream: bool = False, **options: Any
 ) -> str:
-    """Ask a chat model or an LLM for text of at most ``MAX_WRITTEN`` characters.
-
-    Args:
-        run: the node's.
-        llm: the model.
-        prompt: as it takes it.
-        stream: whether its tokens are streamed as the answer.
-        options: of the call.
-
-    Raises:
-        ModelFailed: it raised, or returned no text.
-    """
+    """Ask a chat model or an LLM for text of at most ``MAX_WRITTEN`` characters, or raise
+    `ModelFailed`; with ``stream`` its tokens are streamed as the answer."""
     behind = model_behind(llm)
     behind = model_behind(behind.llm) if isinstance(behind, LLMChat) else behind
     part = f"the model ({type(behind).__name__})"
@@ -378,11 +364,7 @@ async def ask(
 async def choose(
     run: Run[Any], classifier: ChatClassifier, prompt: str, labels: LabelParser
 ) -> Prediction | None:
-    """Ask a chat model for one of a few labels; None if two answers were unreadable.
-
-    Raises:
-        ModelFailed: it raised.
-    """
+    """Ask a chat model for one of a few labels; None if two answers were unreadable."""
     asked = [Classification(prompt, (LabelField(labels),))]
     before = run.costs["model_calls"]
     with wrap_errors(ModelFailed, f"the model ({type(model_behind(classifier.model)).__name__})"):
