@@ -18,35 +18,25 @@ from selfcorrect_rag.cli.terminal import tell, tell_json
     show_default=True,
     help="What an ambiguous action counts, from wrong to right.",
 )
-@click.option("--write", is_flag=True, help="Write the thresholds into the evaluator's folder.")
 @json_option
-def command(
-    data: Path, evaluator: str | None, ambiguous_worth: float, write: bool, as_json: bool
-) -> None:
+def command(data: Path, evaluator: str | None, ambiguous_worth: float, as_json: bool) -> None:
     """Choose CRAG's thresholds from the labelled questions of DATA, and say how they do.
 
     DATA has JSONL rows {"question": ..., "positives": [...], "negatives": [...]}, on which the
     evaluator was not trained. Each counts as two retrievals: all its passages, and its irrelevant
     ones alone.
     """
-    from selfcorrect_rag.evaluation import calibration
+    from selfcorrect_rag.evaluation.calibration import calibrate_evaluator, read_labelled
     from selfcorrect_rag.serving import Parts, ServingConfig
-    from selfcorrect_rag.thresholds import Thresholds
 
-    if write and not (evaluator and Path(evaluator).is_dir()):
-        raise click.UsageError("--write needs --evaluator, a folder")
-    rows = calibration.read_labelled(data)
+    rows = read_labelled(data)
     with Parts(ServingConfig(evaluator=evaluator)) as parts:
-        found = calibration.calibrate_evaluator(
-            parts.evaluator, rows, ambiguous_worth=ambiguous_worth
-        )
-    thresholds = Thresholds(**found["thresholds"])
-    if write and evaluator:
-        calibration.write_thresholds(Path(evaluator), thresholds)
+        found = calibrate_evaluator(parts.evaluator, rows, ambiguous_worth=ambiguous_worth)
     if as_json:
         tell_json({"questions": len(rows), **found})
         return
-    tell(f"upper {thresholds.upper:.3f}, lower {thresholds.lower:.3f}, from {len(rows)} questions")
+    upper, lower = found["thresholds"]["upper"], found["thresholds"]["lower"]
+    tell(f"--set upper={upper:.3f} --set lower={lower:.3f}, from {len(rows)} questions")
     tell(f"worth of the actions: {found['action_accuracy']:.3f} on these questions")
     for half in found["held_out"]:
         tell(f"worth on a half that did not choose them: {half['action_accuracy']:.3f}")

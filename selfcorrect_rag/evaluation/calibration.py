@@ -1,6 +1,5 @@
 """Calibrates CRAG's thresholds: an evaluator's grades of labelled passages, and what they do."""
 
-import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -12,10 +11,9 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.evaluation.tasks import read_rows
-from selfcorrect_rag.journal import replace_file
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.models.retrieval_evaluator import grade, titled
-from selfcorrect_rag.thresholds import Judged, Thresholds, calibrate, measure
+from selfcorrect_rag.thresholds import Judged, calibrate, measure
 
 LabelledQuestion = tuple[str, list[str], list[str]]
 """A question, and passages known to be relevant, and not."""
@@ -87,22 +85,3 @@ def calibrate_evaluator(
             found.append(measure(other, thresholds, ambiguous_worth=ambiguous_worth))
     first, *rest = ({**each._asdict(), "thresholds": asdict(each.thresholds)} for each in found)
     return {**first, "held_out": rest}
-
-
-def write_thresholds(checkpoint: Path, thresholds: Thresholds) -> Path:
-    """Write ``crag_thresholds`` into a checkpoint's config.json, whole or not at all.
-
-    Raises:
-        BadTrainingData: the folder has no config.json.
-    """
-    config = checkpoint / "config.json"
-    try:
-        settings = json.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise BadTrainingData(
-            f"{checkpoint} must be a folder with a config.json: {error}"
-        ) from error
-    settings["crag_thresholds"] = [thresholds.upper, thresholds.lower]
-    with replace_file(config) as draft:
-        draft.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    return config

@@ -51,8 +51,8 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def any_within(answers: Iterable[str], text: str) -> bool:
-    """Whether any normalised answer is a substring of the normalised text (ALCE, InstructRAG).
-    Traps: "US" is in "because"; an empty answer is in every text."""
+def any_within(text: str, answers: Iterable[str]) -> bool:
+    """Whether the normalised text contains any normalised answer (ALCE, InstructRAG). Traps: "US"
+    is in "because"; an empty answer is in every text."""
     whole = normalise(text)
     return any(normalise(answer) in whole for answer in answers)

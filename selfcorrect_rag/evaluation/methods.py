@@ -46,11 +46,6 @@ PLAIN_KNOBS = frozenset({*Settings.model_fields, "passages", "instruction"})
 """The settings of CRAG that plain RAG has a use for."""
 WEIGHTS = ("weight_sequence", "weight_isrel", "weight_issup", "weight_isuse", "path_rule")
 """Knobs of Self-RAG whose sweep weighs recorded candidates again and asks no model."""
-ABLATIONS = (
-    *("without_action=correct", "without_action=incorrect", "without_action=ambiguous"),
-    *("refine=false", "rewrite=false", "select=false", "upper=-1,lower=-1"),
-)
-"""CRAG's ablations (Tables 2 and 3); the last: without search."""
 
 
 class Spec(NamedTuple):
@@ -75,7 +70,6 @@ class Sweep(NamedTuple):
     method: str
     """The name of the method that is swept, with which its variants are compared."""
     knob: str
-    """The setting, or ``ablations``."""
     values: list[str]
     variants: list[str]
     """Their names, one a value."""
@@ -114,7 +108,7 @@ def read_specs(texts: Sequence[str]) -> list[Spec]:
 
 
 def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
-    """Read ``METHOD[:KNOB=VALUE,...]:KNOB=V1,V2,...``, or ``METHOD:ablations`` of CRAGs.
+    """Read ``METHOD[:KNOB=VALUE,...]:KNOB=V1,V2,...``.
 
     Returns:
         The sweep, and its specs: the method itself first, then a variant for each value.
@@ -123,22 +117,17 @@ def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
         BadMethod: it cannot be read.
     """
     base_text, _, swept = text.strip().rpartition(":")
-    knob, _, values = swept.partition("=")
-    if not base_text or not (values or swept == "ablations"):
-        raise BadMethod(f"sweep must be METHOD:KNOB=V1,V2,... or METHOD:ablations, got {text!r}")
-    base = read_spec(base_text)
-    if swept == "ablations" and base.kind not in ("crag", "self_crag"):
-        raise BadMethod(f"{text}: ablations are of crag or self_crag")
-    changes = [f"{knob}={value.strip()}" for value in values.split(",")] if values else [*ABLATIONS]
+    knob, _, given = swept.partition("=")
+    if not (base_text and given):
+        raise BadMethod(f"sweep must be METHOD:KNOB=V1,V2,..., got {text!r}")
+    base, values = read_spec(base_text), [value.strip() for value in given.split(",")]
     reweighs = base.name if base.kind == "self_rag" and knob in WEIGHTS else ""
-    variants = [
-        read_spec(f"{base_text}{',' if ':' in base_text else ':'}{change}")._replace(
-            name=f"{base.name}{',' if ':' in base.name else ':'}{change}", reweighs=reweighs
-        )
-        for change in changes
-    ]
-    given = [change.partition("=")[2] for change in changes] if values else changes
-    return Sweep(base.name, knob, given, [spec.name for spec in variants]), [base, *variants]
+    specs = [base]
+    for value in values:
+        spec = read_spec(f"{base_text}{',' if ':' in base_text else ':'}{knob}={value}")
+        name = f"{base.name}{',' if ':' in base.name else ':'}{knob}={value}"
+        specs.append(spec._replace(name=name, reweighs=reweighs))
+    return Sweep(base.name, knob, values, [spec.name for spec in specs[1:]]), specs
 
 
 def read_variants(

@@ -19,13 +19,12 @@ from selfcorrect_rag.evaluation.matching import (
     split_words,
 )
 from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.evaluation.tasks import Question, flatten
 from selfcorrect_rag.prompts.sentences import sentences
 
 Score = float | None
 Compare = Callable[[str, tuple[str, ...]], float]
 """A text and the accepted answers, of which there is at least one."""
-Read = Callable[[Outcome], str]
 Entails = Callable[[str, str], bool]
 """An entailment model: whether a premise entails a hypothesis. ALCE's is a T5-XXL (TRUE)."""
 MOST_CITATIONS = 3
@@ -182,23 +181,24 @@ def without_marks(text: str) -> str:
     return re.sub(r" ?\[\d+", "", text).replace(" |", "").replace("]", "")
 
 
-def _official_text(outcome: Outcome) -> str:
-    return without_marks(first_line(outcome))
-
-
-def _str_em(of_all: Callable[[list[bool]], float]) -> Metric:
+def _str_em(official: bool, of_all: Callable[[list[bool]], float]) -> Callable[..., Score]:
     """Which of ASQA's ``qa_pairs`` have a short answer in the text."""
 
-    def form(read: Read, contains: Callable[[str, Sequence[str]], bool]) -> Callable[..., Score]:
-        def scored(question: Question, outcome: Outcome) -> Score:
-            pairs = question.extra.get("qa_pairs") or ()
-            # ALCE calls them short_answers, InstructRAG's files answers
-            short = [pair.get("short_answers") or pair.get("answers") or () for pair in pairs]
-            return of_all([contains(read(outcome), gold) for gold in short]) if short else None
+    def scored(question: Question, outcome: Outcome) -> Score:
+        text = without_marks(first_line(outcome)) if official else stated(outcome)
+        short = [flatten(pair) for pair in question.extra.get("qa_pairs") or ()]
+        contains = any_within if official else contains_answer
+        return of_all([contains(text, answers) for answers in short]) if short else None
 
-        return scored
+    return scored
 
-    return Metric(form(_official_text, _within), form(stated, contains_answer))
+
+def _share(found: list[bool]) -> float:
+    return sum(found) / len(found)
+
+
+def _all(found: list[bool]) -> float:
+    return float(all(found))
 
 
 # Citations (ALCE, Gao et al., 2023, section 4.3). A sentence is recalled if the texts that it cites
@@ -257,38 +257,32 @@ def _is_precise(claim: str, cited: Sequence[str], place: int, entails: Entails) 
     return not others or entails(cited[place], claim) or not entails("\n".join(others), claim)
 
 
-def _citations(part: str, whole: str) -> Metric:
+def _citations(official: bool, part: str, whole: str) -> Callable[..., Score]:
     """The share of citations or sentences. The official form skips empty answers, which flatters
     refusals; in the strict form they score 0."""
 
-    def form(official: bool) -> Callable[..., Score]:
-        def scored(question: Question, outcome: Outcome, entails: Entails) -> Score:
-            found = count_citations(outcome, entails, official)
-            if official and not found.sentences:
-                return None
-            return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
+    def scored(question: Question, outcome: Outcome, entails: Entails) -> Score:
+        found = count_citations(outcome, entails, official)
+        if official and not found.sentences:
+            return None
+        return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
 
-        return scored
-
-    return Metric(form(True), form(False), needs_entailment=True)
+    return scored
 
 
-def _within(text: str, answers: Sequence[str]) -> bool:
-    return any_within(answers, text)
-
-
+PRECISION, RECALL = ("precise", "citations"), ("recalled", "sentences")
 METRICS: Mapping[str, Metric] = {
     "match": _short(_raw_match, contains_answer),
     "accuracy": Metric(_official_accuracy, _accuracy),
     # Trap: an empty answer equals an option "A", an article
     "em": _short(lambda text, gold: normalise(text) in map(normalise, gold), _same_words),
     "f1": _short(_f1(lambda text: normalise(text).split()), _f1(answer_words)),
-    "str_em": _str_em(lambda found: sum(found) / len(found)),
-    "hit": _str_em(lambda found: float(all(found))),
-    "citation_precision": _citations("precise", "citations"),
-    "citation_recall": _citations("recalled", "sentences"),
+    "str_em": Metric(_str_em(True, _share), _str_em(False, _share)),
+    "hit": Metric(_str_em(True, _all), _str_em(False, _all)),
+    "citation_precision": Metric(_citations(True, *PRECISION), _citations(False, *PRECISION), True),
+    "citation_recall": Metric(_citations(True, *RECALL), _citations(False, *RECALL), True),
     # InstructRAG's accuracy. Trap: a rationale that quotes every document scores
-    "containment_rationale": _short(_within, contains_answer, whole=True),
+    "containment_rationale": _short(any_within, contains_answer, whole=True),
     # An outcome's answer is InstructRAG's conclusion, which its script does not read
-    "containment_conclusion": _short(_within, contains_answer),
+    "containment_conclusion": _short(any_within, contains_answer),
 }

@@ -34,6 +34,7 @@ PASSAGES = (
 )
 TEXTS = ("text", "paragraph_text", "contents", "page_content", "content", "passage")
 """Names that data sets give to one field; the first that a row has counts."""
+ANSWER_KEYS = ("value", "aliases", "text", "short_answers", "answers")
 
 
 class Question(NamedTuple):
@@ -73,20 +74,16 @@ MAYBE = {**YES_NO, "maybe": "maybe"}
 FORMATS: Mapping[str, Format] = {
     "arc": Format("choices", "arc", answers=("answerKey", *ANSWERS)),
     "asqa": Format("qa_pairs", "asqa", answers=()),
-    "eli5": Format("claims", "eli5", answers=()),
     "pubhealth": Format("claim", "pubhealth", (*ANSWERS, "label"), TRUTH),
     "pubmedqa": Format("final_decision", answers=("final_decision",), labels=MAYBE),
     "popqa": Format("s_wiki_title", "popqa"),
     "triviaqa": Format("question_source", "triviaqa"),
     "nq": Format("nq_annotated_gold", "nq"),
     "2wikimultihopqa": Format("evidences", "2wikimultihopqa"),
-    "bio": Format("topic"),
     "yes-no": Format(labels=YES_NO),
     "qa": Format(),
 }
-"""The formats by name. ``bio`` and ``yes-no`` have further conditions, see :func:`find_format`."""
-BIOGRAPHY = "Tell me a bio of {topic}."
-"""The prompt of FActScore (Min et al., 2023, section 3.4.1)."""
+"""The formats by name; ``yes-no`` is told by a boolean answer."""
 
 
 class Task(NamedTuple):
@@ -226,11 +223,8 @@ def _hub_rows(source: str) -> Iterator[tuple[str, object]]:
 
 def find_format(row: Mapping[str, Any]) -> str:
     """The format of a row, by its fields."""
-    has_answer = any(row.get(field) is not None for field in ANSWERS)
-    for name, form in FORMATS.items():
-        if form.sign and row.get(form.sign) and not (name == "bio" and has_answer):
-            return name
-    return "yes-no" if isinstance(row.get("answer"), bool) else "qa"
+    signed = (name for name, form in FORMATS.items() if form.sign and row.get(form.sign))
+    return next(signed, "yes-no" if isinstance(row.get("answer"), bool) else "qa")
 
 
 def question_of(row: object, number: int, format: str | None = None) -> Question:
@@ -248,30 +242,23 @@ def question_of(row: object, number: int, format: str | None = None) -> Question
     name = format or find_format(row)
     form = FORMATS[name]
     question_field, question = _first(row, QUESTIONS)
-    if name == "bio" and question is None:
-        question = BIOGRAPHY.format(topic=row.get("topic"))
     if not isinstance(question, str) or not question.strip():
         raise BadRow("has no question")
     id_field, identity = _first(row, IDS)
     answer_field, given = _first(row, form.answers)
     passage_field, passages = _read_passages(row)
+    answers = [*flatten(given), *flatten(row.get("answer_aliases"))]
     choices: Mapping[str, str] = {option: option for option in form.labels.values()}
     if name == "arc":
-        answers, choices = _read_choices(row.get("choices"), given)
+        answers, choices = _read_choices(row.get("choices"), answers)
     elif name == "asqa":
-        pairs = row.get("qa_pairs")
-        if not isinstance(pairs, list) or not all(isinstance(pair, Mapping) for pair in pairs):
-            raise BadRow("has no list of qa_pairs")
-        answers = flatten([pair.get("short_answers") or pair.get("answers") for pair in pairs])
-    else:
-        answers = [*flatten(given), *flatten(row.get("answer_aliases") if form.answers else None)]
-    if form.labels:
+        answers = flatten(row.get("qa_pairs"))
+    elif form.labels:
         if unknown := [each for each in answers if each.lower() not in form.labels]:
             raise BadRow(f"has {_shown(unknown[0])}, which is not one of {', '.join(form.labels)}")
         answers = [form.labels[answer.lower()] for answer in answers]
-    refuse = str(row.get("answerable")).lower() == "false" or "true" in (
-        str(row.get(flag)).lower() for flag in ("is_impossible", "unanswerable")
-    )
+    flags = {"is_impossible": "true", "unanswerable": "true", "answerable": "false"}
+    refuse = any(str(row.get(name)).lower() == value for name, value in flags.items())
     read = {question_field, id_field, answer_field, passage_field, "choices", "metadata"}
     return Question(
         str("" if identity is None else identity).strip() or f"row-{number}",
@@ -291,26 +278,24 @@ def _first(row: Mapping[str, Any], names: Iterable[str]) -> tuple[str, Any]:
 
 
 def flatten(given: Any) -> list[str]:
-    """Accepted answers as a flat list: from a text, number, boolean, list, list written as JSON
-    text, or the mappings of TriviaQA (``value``, ``aliases``) and SQuAD (``text``)."""
+    """Accepted answers as a flat list: of a text, number, list, or list written as JSON text; of
+    the mappings of TriviaQA (``value``, ``aliases``), SQuAD (``text``) and ASQA's ``qa_pairs``."""
     if isinstance(given, str) and given.lstrip().startswith("["):
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
             raise BadRow(f"has {_shown(given)} as its answers, which is not a JSON list") from error
-    match given:
-        case None:
-            return []
-        case str() | int() | float():
-            return [str(given)]
-        case list() | tuple():
-            return [answer for each in given for answer in flatten(each)]
-        case {"value": _} | {"aliases": _} | {"text": _}:
-            return flatten([given.get("value"), given.get("aliases"), given.get("text")])
-    raise BadRow(f"has {_shown(given)} as an answer")
+    if isinstance(given, Mapping):
+        found = [given[key] for key in ANSWER_KEYS if key in given]
+        if not found:
+            raise BadRow(f"has {_shown(given)} as an answer")
+        given = found
+    if isinstance(given, list | tuple):
+        return [answer for each in given for answer in flatten(each)]
+    return [] if given is None else [str(given)]
 
 
-def _read_choices(given: Any, answer: Any) -> tuple[list[str], Mapping[str, str]]:
+def _read_choices(given: Any, answers: list[str]) -> tuple[list[str], Mapping[str, str]]:
     """Answers and options with letters, as Self-RAG writes ARC: keys 1 to 4 become A to D.
 
     Options are a mapping, or ``{"label": [..], "text": [..]}``; answers are keys or texts.
@@ -320,14 +305,12 @@ def _read_choices(given: Any, answer: Any) -> tuple[list[str], Mapping[str, str]
         options = dict(zip(options["label"], options["text"], strict=False))
     if len(options) < 2 or not all(isinstance(each, str) for each in (*options, *options.values())):
         raise BadRow("has no two or more choices with keys and texts")
-    keys = list(options)
-    numbered = keys == [str(place) for place in range(1, len(keys) + 1)]
-    letters = {key: chr(ord("A") + i) if numbered else key for i, key in enumerate(keys)}
+    numbered = list(options) == [str(place) for place in range(1, len(options) + 1)]
+    letters = {key: chr(ord("A") + i) if numbered else key for i, key in enumerate(options)}
     names = {text: letters[key] for key, text in options.items()} | letters
-    answers = flatten(answer)
     if unknown := [each for each in answers if each not in names]:
-        raise BadRow(f"has the answer {_shown(unknown[0])}, which is not one of {', '.join(keys)}")
-    return [names[each] for each in answers], {letters[k]: t for k, t in options.items()}
+        raise BadRow(f"has {_shown(unknown[0])}, which is not one of {', '.join(options)}")
+    return [names[each] for each in answers], {letters[key]: t for key, t in options.items()}
 
 
 def _read_passages(row: Mapping[str, Any]) -> tuple[str, tuple[Document, ...] | None]:
@@ -349,10 +332,8 @@ def _read_passage(given: Any) -> Document:
     match given:
         case str():
             known = {"text": given}
-        case [str(title), [*sentences]] if all(isinstance(s, str) for s in sentences):
-            known = {"title": title, "text": " ".join(s.strip() for s in sentences)}
-        case {"metadata": Mapping() as inner}:
-            known = {**inner, **given}
+        case [str(title), [*sentences]]:  # HotpotQA, 2WikiMultihopQA
+            known = {"title": title, "text": " ".join(str(each).strip() for each in sentences)}
         case Mapping():
             known = given
     field, text = _first(known, TEXTS)

@@ -1,4 +1,4 @@
-"""Thresholds are chosen from labelled questions, measured on held-out ones, and written whole."""
+"""Thresholds are chosen from labelled questions, measured on held-out ones."""
 
 import json
 from collections.abc import Sequence
@@ -10,10 +10,8 @@ from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.evaluation.calibration import (
     calibrate_evaluator,
     read_labelled,
-    write_thresholds,
 )
 from selfcorrect_rag.models import RetrievalEvaluator
-from selfcorrect_rag.thresholds import Thresholds
 
 
 class LastNumber(RetrievalEvaluator):
@@ -56,14 +54,3 @@ def test_rows_are_read_and_checked(tmp_path: Path) -> None:
         file.write_text(bad)
         with pytest.raises(BadTrainingData):
             read_labelled(file)
-
-
-def test_thresholds_are_written_into_the_configuration(tmp_path: Path) -> None:
-    with pytest.raises(BadTrainingData, match=r"config\.json"):
-        write_thresholds(tmp_path, Thresholds(0.5, -0.5))
-    (tmp_path / "config.json").write_text('{"kept": 1}')
-    assert write_thresholds(tmp_path, Thresholds(0.5, -0.5)) == tmp_path / "config.json"
-    assert json.loads((tmp_path / "config.json").read_text()) == {
-        "kept": 1,
-        "crag_thresholds": [0.5, -0.5],
-    }

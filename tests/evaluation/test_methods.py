@@ -64,13 +64,7 @@ def test_a_sweep_of_weights_asks_its_method_alone() -> None:
     assert sweep.variants == [f"self_rag:depth=2,weight_issup={v}" for v in ("0", "0.5")]
     assert [spec.reweighs for spec in specs] == ["", "self_rag:depth=2", "self_rag:depth=2"]
     assert [spec.reweighs for spec in read_sweep("self_rag:threshold=0,1")[1]] == [""] * 3
-
-
-def test_ablations_are_those_of_the_paper() -> None:
-    sweep, specs = read_sweep("crag:ablations")
-    assert (sweep.method, sweep.knob, len(sweep.variants)) == ("crag", "ablations", 7)
-    assert specs[-1].name == "crag:upper=-1,lower=-1"
-    for bad in ("self_rag:ablations", "crag", "crag:", "ablations"):
+    for bad in ("crag", "crag:", "ablations", "crag:upper"):
         with pytest.raises(BadMethod):
             read_sweep(bad)
 

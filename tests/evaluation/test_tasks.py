@@ -31,7 +31,6 @@ ROWS: dict[str, dict[str, Any]] = {
         "answer": "Ada won in 1990, and Bo did in 1991.",
         "docs": [{"title": "Cup", "text": "Ada won."}],
     },
-    "eli5": {"question": "Why is it blue?", "claims": ["Air scatters light."], "answer": "Light."},
     "pubhealth": {"claim": "Tea cures all.", "label": "REFUTES"},
     "pubmedqa": {"QUESTION": "Does it?", "CONTEXTS": ["One.", "Two."], "final_decision": "maybe"},
     "popqa": {"question": "Who?", "possible_answers": '["Ada", "A."]', "s_wiki_title": "Cup"},
@@ -49,7 +48,6 @@ ROWS: dict[str, dict[str, Any]] = {
         "context": [["Cup", ["Ada won.", " It rained."]], ["Bo", ["He lost."]]],
         "supporting_facts": [["Cup", 0]],
     },
-    "bio": {"topic": "Ada"},
     "yes-no": {"question": "Is it?", "answer": True},
     "qa": {"question": "How many?", "answers": [3], "ctxs": [{"contents": '"Cup"\nAda won.'}]},
 }
@@ -72,18 +70,15 @@ def test_what_is_read_of_each_format() -> None:
     assert {name: q.answers for name, q in read.items()} == {
         "arc": ("B",),
         "asqa": ("Ada", "Bo"),
-        "eli5": (),
         "pubhealth": ("false",),
         "pubmedqa": ("maybe",),
         "popqa": ("Ada", "A."),
         "triviaqa": ("Ada", "Bo"),
         "nq": ("Ada",),
         "2wikimultihopqa": ("Ada",),
-        "bio": (),
         "yes-no": ("yes",),
         "qa": ("3",),
     }
-    assert read["bio"].question == "Tell me a bio of Ada."
     assert asked(read["arc"]) == "What is tin?\nA: a gas\nB: a metal"
     assert asked(read["pubhealth"]) == "Tea cures all."
     assert list(read["pubmedqa"].choices) == ["yes", "no", "maybe"]
