@@ -1,5 +1,6 @@
 """``selfcorrect-rag eval``: methods compared on the same questions."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +11,16 @@ from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 
 OPTIONS = ("methods", "sweeps", "metrics", "limit")
 METHODS = ("rag", "self_rag", "crag", "self_crag", "instruct_rag")
+DEFAULT = f"By default {', '.join(METHODS)}."
+many = partial(click.option, multiple=True)
 
 
 @click.command()
 @click.argument("data")
 @click.option("--out", type=Path, required=True, metavar="DIR", help="The folder of the run.")
-@click.option(
-    "--method",
-    "methods",
-    multiple=True,
-    metavar="[NAME=]METHOD[:KEY=VALUE,...]",
-    help=f"A method with its settings; may be repeated.  [default: {' '.join(METHODS)}]",
-)
-@click.option(
-    "--sweep",
-    "sweeps",
-    multiple=True,
-    metavar="METHOD:KEY=V1,V2,...",
-    help="A method with each value of a setting; may be repeated.",
-)
-@click.option("--metric", "metrics", multiple=True, help="A metric; may be repeated.")
+@many("--method", "methods", metavar="[NAME=]METHOD[:KEY=VALUE,...]", help=DEFAULT)
+@many("--sweep", "sweeps", metavar="METHOD:KEY=V1,V2,...", help="A method with each value.")
+@many("--metric", "metrics", help="By default the papers' for such data.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of questions.")
 @config_options
 @json_option

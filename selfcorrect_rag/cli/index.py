@@ -8,28 +8,20 @@ import click
 
 from selfcorrect_rag.cli.options import json_option
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
+from selfcorrect_rag.serving.config import DEFAULT_INDEX
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=Path)
-@click.option(
-    "--index",
-    type=Path,
-    default=Path(".selfcorrect/index"),
-    show_default=True,
-    metavar="DIR",
-    help="Where the index is or will be.",
-)
+@click.option("--index", type=Path, default=DEFAULT_INDEX, show_default=True, help="Where it is.")
 @click.option(
     "--embeddings",
     metavar="bm25|MODULE:ATTRIBUTE",
     help="Words alone, or LangChain embeddings of your own.  [default: ours, with words]",
 )
-@click.option("--chunk-words", default=120, show_default=True, help="Maximum words of a passage.")
-@click.option("--chunk-overlap", default=20, show_default=True, help="Words that repeat.")
+@click.option("--chunk-words", type=click.IntRange(21), default=120, show_default=True)
 @click.option("--encoding", help="Of text files that are not UTF-8, such as gbk.")
 @click.option("--prune", is_flag=True, help="Drop the passages of files that no longer exist.")
-@click.option("--follow-links", is_flag=True, help="Read links that lead out of PATHS too.")
 @json_option
 def command(
     paths: tuple[Path, ...], index: Path, embeddings: str | None, as_json: bool, **options: Any
@@ -41,12 +33,9 @@ def command(
     """
     from selfcorrect_rag.errors import require
     from selfcorrect_rag.search import index_paths, open_index
-    from selfcorrect_rag.serving.config import BadOption
     from selfcorrect_rag.serving.parts import find_embeddings
 
     require("bm25s", "demo")
-    if not 0 <= options["chunk_overlap"] < options["chunk_words"]:
-        raise BadOption("--chunk-overlap must be at least 0, and less than --chunk-words")
     show = progress_line()
     try:
         with open_index(index, find_embeddings(embeddings), create=True) as opened:
@@ -62,10 +51,9 @@ def command(
     if as_json:
         tell_json(dataclasses.asdict(report))
     else:
-        tell(
-            f"{report.files:,} files read, {report.unchanged:,} unchanged. {report.added:,} "
-            f"passages added, {report.removed:,} removed; {report.passages:,} in {index}."
-        )
+        tell(f"{report.files:,} files read, {report.unchanged:,} unchanged.")
+        changed = f"{report.added:,} passages added, {report.removed:,} removed"
+        tell(f"{changed}; {report.passages:,} in {index}.")
         for problem in report.problems:
             kind = "read in part" if problem.partly else "not read"
             tell(f"{kind}: {problem.path}: {problem.reason}", err=True)

@@ -18,6 +18,7 @@ from selfcorrect_rag.settings import GRAPHS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 GRAPH_NAMES = [name.replace("_", "-") for name in GRAPHS]
+NAMES = "PROVIDER:MODEL, a checkpoint, or MODULE:ATTRIBUTE.  [default: the embedded reader]"
 NO_INDEX = (
     "no index was named and there is none here: the demo's documents are read; "
     "selfcorrect-rag index PATH... makes one of yours"
@@ -43,28 +44,23 @@ graph_option = click.option(
     callback=lambda context, parameter, name: name.replace("-", "_"),
     help="The graph that answers.",
 )
+set_option = click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any setting (`selfcorrect-rag settings` lists them); may be repeated.",
+)
+config_option = click.option(
+    "--config", type=Path, metavar="FILE.toml", help="A file of options and settings."
+)
 config_options = options(
     click.option("--index", type=Path, metavar="DIR", help="An index of `index`."),
-    click.option(
-        "--model",
-        metavar="NAME",
-        help="What answers: PROVIDER:MODEL, a checkpoint with reflection tokens, or "
-        "MODULE:ATTRIBUTE.  [default: the embedded reader]",
-    ),
-    click.option(
-        "--evaluator", metavar="NAME", help="What grades documents: a T5, or a chat model."
-    ),
+    click.option("--model", metavar="NAME", help=f"What answers: {NAMES}"),
+    click.option("--evaluator", metavar="NAME", help=f"What grades documents: {NAMES}"),
     click.option("--web", metavar="tavily|none|DIR", help="What CRAG searches beside the index."),
-    click.option(
-        "--set",
-        "sets",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="Any setting; `selfcorrect-rag settings` lists them. May be repeated.",
-    ),
-    click.option(
-        "--config", type=Path, metavar="FILE.toml", help="A file of options and settings."
-    ),
+    set_option,
+    config_option,
 )
 """Options of a configuration; the command gives them to :func:`config_from`."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")

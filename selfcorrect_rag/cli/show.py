@@ -7,8 +7,6 @@ from typing import Any
 from selfcorrect_rag.cli.terminal import one_row, tell
 from selfcorrect_rag.intake import shown_source, source_of, title_line, title_of
 
-DROPPED_SHOWN = 5
-"""Best strips that are shown of those that were dropped; ``--json`` has them all."""
 Result = Mapping[str, Any]
 
 
@@ -61,12 +59,12 @@ def _rows(result: Result, source: str) -> Iterator[str]:
         best = max((g["score"] for g in result["grades"] if g["score"] is not None), default=None)
         yield f"action: {result['action']}, best score {_number(best, 3)}"
     yield from _documents(f"passages from {source}", "P", result["passages"], result.get("grades"))
-    yield from _strips("P", result.get("strips") or [])
+    yield from _strips(result.get("strips") or [])
     if result.get("web_query"):
         searched = "nothing from" if result.get("web_failure") else "searched"
         yield f"{searched} {result['web_source']} for: {result['web_query']}"
         yield from _documents("web results", "W", result["web_results"])
-        yield from _strips("W", result.get("web_strips") or [])
+        yield from _strips(result.get("web_strips") or [])
     yield from _documents("knowledge", "K", result.get("knowledge") or [])
     if result.get("rationale"):
         yield "rationale:"
@@ -87,15 +85,9 @@ def _documents(
         yield f"  {letter}{i + 1:<3}{score} {name}: {' '.join(document.page_content.split())}"
 
 
-def _strips(letter: str, strips: Sequence[Any]) -> Iterator[str]:
-    kept = [strip for strip in strips if strip["kept"]]
-    dropped = [strip for strip in strips if not strip["kept"]]
-    dropped.sort(key=lambda strip: -(strip["score"] or 0.0))
+def _strips(strips: Sequence[Any]) -> Iterator[str]:
     if strips:
-        yield f"strips: {len(kept)} of {len(strips)} kept"
-    for strip in (*kept, *dropped[:DROPPED_SHOWN]):
-        place = f"{'+' if strip['kept'] else '-'} {letter}{strip['document'] + 1:<3}"
-        yield f"  {place}{_number(strip['score'], 3):>6}  {' '.join(strip['text'].split())}"
+        yield f"strips: {sum(strip['kept'] for strip in strips)} of {len(strips)} kept"
 
 
 def _candidates(candidates: Sequence[Any]) -> Iterator[str]:

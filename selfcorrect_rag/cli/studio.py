@@ -17,20 +17,14 @@ MAX_RUNS = "10"
 @click.command(context_settings={"ignore_unknown_options": True})
 @config_options
 @host_options(port=2024)
-@click.option("--no-browser", is_flag=True, help="Do not open Studio.")
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION ...]")
 def command(
-    host: str,
-    port: int,
-    allow_host: tuple[str, ...],
-    no_browser: bool,
-    rest: tuple[str, ...],
-    **options: Any,
+    host: str, port: int, allow_host: tuple[str, ...], rest: tuple[str, ...], **options: Any
 ) -> None:
     """Serve the graphs to LangGraph Studio and to clients.
 
     The server runs on this machine; Studio's page is hosted by LangChain, and your browser opens it
-    there. What follows -- goes to `langgraph dev`.
+    there. What follows -- goes to `langgraph dev`, such as --no-browser.
     """
     from selfcorrect_rag.errors import require
     from selfcorrect_rag.serving.hosts import ALLOWED_HOSTS, host_names
@@ -48,7 +42,6 @@ def command(
     variables |= {ALLOWED_HOSTS: " ".join(names), "LANGGRAPH_CLI_NO_ANALYTICS": "1"}
     arguments = [sys.executable, "-m", "langgraph_cli", "dev", "--no-reload", "--host", host]
     arguments += ["--port", str(port), "--n-jobs-per-worker", MAX_RUNS]
-    arguments += ["--no-browser"] if no_browser else []
     os.chdir(folder)
     os.execve(sys.executable, [*arguments, *rest], {**os.environ, **variables})
 

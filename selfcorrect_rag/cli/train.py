@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import json_option, parse_sets
+from selfcorrect_rag.cli.options import config_option, json_option, parse_sets, set_option
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 
 NAMES = (
@@ -16,14 +16,8 @@ NAMES = (
 
 @click.command()
 @click.argument("name", type=click.Choice(NAMES))
-@click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="An option of the training; without any, all are listed. May be repeated.",
-)
-@click.option("--config", type=Path, metavar="FILE.toml", help="A file of options.")
+@set_option
+@config_option
 @json_option
 def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """Make the training data NAME, or fine-tune the model NAME; a stopped one resumes.
@@ -39,11 +33,8 @@ def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool
     if not sets and config is None:
         tell(f"{entrypoint.help}\n")
         for key, field in entrypoint.options.model_fields.items():
-            required = field.is_required()
-            tell(
-                f"{key}{'' if required else f' = {field.get_default(call_default_factory=True)}'}",
-                bold=required,
-            )
+            default = field.get_default(call_default_factory=True)
+            tell(key if field.is_required() else f"{key} = {default}", bold=field.is_required())
             tell(f"    {field.description}")
         return
     given = read_config(config) if config else {}

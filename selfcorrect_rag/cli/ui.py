@@ -36,21 +36,11 @@ def command(
 
     config = config_from(**options)
     app = make_app(config, RunStore(runs), host_names(host, allow_host))
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            host=host,
-            port=port,
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=5,
-        )
-    )
     address = f"http://{host}:{port}/"
     tell(f"{address}  (Ctrl-C ends it)")
     if config.reads_demo:
         tell(NO_INDEX, err=True)
     if opens:
         threading.Timer(1, webbrowser.open, [address]).start()
-    server.run()
+    quiet = {"log_level": "error", "access_log": False, "server_header": False}
+    uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=5, **quiet)
