@@ -181,22 +181,6 @@ def test_what_is_no_answer(name: str, answer: str) -> None:
     assert CRITIQUE_PROMPTS[name].read(answer) is None
 
 
-def test_labels_that_hold_others() -> None:
-    tokens = {
-        "[Retrieval]": "[Retrieval]",
-        "rating: NO RETRIEVAL": "[No Retrieval]",
-        "Rating [continue to use evidence]": "[Continue to Use Evidence]",
-    }
-    for answer, token in tokens.items():
-        judgement = RETRIEVE_MORE.read(answer)
-        assert judgement is not None
-        assert judgement.token == token
-    for answer in ("Score: No support/contradictory", "[no  support / Contradictory]\nSo."):
-        judgement = ISSUP.read(answer)
-        assert judgement is not None
-        assert judgement.label == "[No support / Contradictory]"
-
-
 def test_an_explanation_may_name_other_labels() -> None:
     """Official defects: labels looked for as digits anywhere, and a score kept as explanation."""
     judgement = ISREL.read(
@@ -205,12 +189,5 @@ def test_an_explanation_may_name_other_labels() -> None:
     assert judgement == CritiqueAnswer(
         "[Relevant]", "[Relevant]", "It names 5 novels; were it 1815, it were [Irrelevant]."
     )
-    judgement = ISREL.read("[Relevant] Explanation: It is not [Irrelevant].")
-    assert judgement == CritiqueAnswer("[Relevant]", "[Relevant]", "It is not [Irrelevant].")
     judgement = ISUSE.read("Perceived utility: 2\nExplanation: Of 5 questions it answers 1.")
     assert judgement == CritiqueAnswer("2", "[Utility:2]", "Of 5 questions it answers 1.")
-
-
-def test_reading_takes_no_time_on_long_answers() -> None:
-    for answer in ("[" * 50_000, "No" + " " * 50_000 + "x", "*" * 50_000, " `" * 50_000 + "No!"):
-        assert RETRIEVE.read(answer) is None

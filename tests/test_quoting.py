@@ -1,7 +1,5 @@
 """No text forges a control token of any model family, through any prompt; and no text is lost."""
 
-import ast
-import re
 import sys
 import unicodedata
 from random import Random
@@ -15,7 +13,6 @@ from selfcorrect_rag.prompts.quoting import FAMILIES, LOOK_ALIKES, OPENINGS, quo
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.chat_templates import NORMALIZERS, SPECIAL, TEMPLATES, control_ids, tokenizer
 from tests.prompt_builders import BUILDERS, built
-from tests.test_docs import BLOCK, ROOT
 
 OWN = (*CONTROL_TOKENS, "<document>", "</document>", '<document number="9">')
 INVISIBLE = ("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\x00", "\x0b", "\x1f", "\u202e")
@@ -149,16 +146,3 @@ def test_long_hostile_text_is_quoted_in_bounded_time(begin: str) -> None:
     """A quadratic reading would take minutes."""
     for repeated in BAD_PATTERNS[begin]:
         quoted(begin + repeated * (200_000 // len(repeated)))
-
-
-def test_the_examples_of_the_docs() -> None:
-    names: dict[str, object] = {}
-    shown = 0
-    for block in BLOCK.findall((ROOT / "docs" / "security.md").read_text(encoding="utf-8")):
-        exec(compile(block, "quoting.md", "exec"), names)
-        for call, comment in re.findall(r"^(quoted\(.*\))  # (.*)$", block, re.MULTILINE):
-            said = ast.literal_eval(call.removeprefix("quoted"))
-            expected = said if comment == "stays as it is" else ast.literal_eval(comment)
-            assert eval(call, names) == expected
-            shown += 1
-    assert shown == 2

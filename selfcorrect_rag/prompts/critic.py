@@ -182,10 +182,5 @@ CRITIQUE_PROMPTS: Mapping[str, CritiquePrompt] = {
 }
 """The prompts by their names in the official data."""
 
-GROUP_PROMPTS = {
-    Group.RETRIEVE: RETRIEVE,
-    Group.ISREL: ISREL,
-    Group.ISSUP: ISSUP,
-    Group.ISUSE: ISUSE,
-}
+GROUP_PROMPTS = {prompt.group: prompt for prompt in (RETRIEVE, ISREL, ISSUP, ISUSE)}
 """The prompt for each group's token; Retrieve's is table 8, for the first segment."""

@@ -152,30 +152,25 @@ def rationale_prompt(
 ) -> str:
     """Return the prompt of a rationale generator (Table 7), for one user message.
 
-    Without answers, or without documents, it is the prompt of an ablation (section 3.3). The paper
-    describes these two and does not print them: the wording is ours, from Table 7's.
+    Without documents it is the prompt of an ablation (section 3.3), which the paper describes and
+    does not print: the wording is ours, from Table 7's.
     """
-    question, answer, instruction = _one_line(question), _joined(answers), quoted(instruction)
+    question, instruction = _one_line(question), quoted(instruction)
+    answer = "; ".join(map(_one_line, answers))  # an answer may contain commas
     if not documents:
-        told = f"the answer: {answer}" if answer else "the answer"
         return (
-            f'Please answer the given question: "{question}", and explain what leads to {told}, '
-            f"only based on your own knowledge.\n\n{instruction}"
+            f'Please answer the given question: "{question}", and explain what leads to the '
+            f"answer: {answer}, only based on your own knowledge.\n\n{instruction}"
         )
     texts = "\n\n".join(
         f"Document [{number}] (Title: {quoted(_title(each))}): {_one_line(each.page_content)}"
         for number, each in enumerate(documents, start=1)
     )
-    shown = (
+    return (
         f"Read the following documents relevant to the given question: {question}\n\n"
         f"{texts}\n\n"
         "Please identify documents that are useful to answer the given question: "
-        f'"{question}", and explain how the contents lead to the answer'
-    )
-    if not answer:
-        return f"{shown}.\n\n{instruction}"
-    return (
-        f"{shown}: {answer}.\n\n"
+        f'"{question}", and explain how the contents lead to the answer: {answer}.\n\n'
         "If none of the documents is aligned with the answer, in that case, you have to explain "
         "the answer only based on your own knowledge, without referring to the provided "
         f"information.\n\n{instruction}"
@@ -185,23 +180,6 @@ def rationale_prompt(
 def training_prompt(question: str, documents: Sequence[Document]) -> str:
     """Return the prompt that INSTRUCTRAG-FT is trained on (Table 11): that of inference."""
     return "".join(part.text for part in inference_prompt("ft", question, documents).parts)
-
-
-def template_rationale(answers: Sequence[str], relevant: Sequence[int]) -> str:
-    """Return a rationale without a generator (Table 6); ``relevant`` are documents, from 1."""
-    found = "none of them contain"
-    if relevant:
-        found = f"only documents {', '.join(f'[{number}]' for number in relevant)} contain"
-    return (
-        f"After reviewing the provided document, I found that {found} relevant information to "
-        "answer the question. Based on my knowledge and the provided contents, the answer is: "
-        f"{_joined(answers)}."
-    )
-
-
-def _joined(answers: Sequence[str]) -> str:
-    """Several answers as one text; an answer may contain commas."""
-    return "; ".join(_one_line(answer) for answer in answers)
 
 
 def _one_line(text: str) -> str:
