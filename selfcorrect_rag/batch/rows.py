@@ -1,62 +1,103 @@
-"""The rows of the output: one for each question, with the same columns for every graph."""
+"""The questions of a batch, and the rows of its output with the same columns for every graph."""
 
+import csv
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import describe_error, require
-from selfcorrect_rag.intake import valid
+from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.journal import digest
 from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.state import Usage
 
 COLUMNS = {
-    "id": ("string", "32 hexadecimal digits of the question, what is kept and the settings"),
-    "question": ("string", "the question as it was asked; empty for a broken row"),
-    "answer": ("string", "the answer without citation marks; null if the row failed"),
-    "cited_answer": ("string", "the answer with [1], [2] where it cites"),
-    "citations": ("list of citation", "number, title, source and quote of what it cites"),
-    "action": ("string", "CRAG's action: correct, incorrect or ambiguous; else null"),
-    "grades": ("list of double", "the evaluator's score of each document, -1 to 1"),
-    "best_score": ("double", "Self-RAG's score of the chosen path, the highest; else null"),
-    "notes": ("list of string", "fallbacks taken, limits met"),
-    "stopped": ("string", "the limit or failed part that cut the answer short; else null"),
-    "model_calls": ("int64", "calls of all models"),
-    "prompt_tokens": ("int64", "tokens read by the models that report them; null if none does"),
-    "generated_tokens": ("int64", "tokens written, likewise"),
-    "seconds": ("double", "from the question to its row"),
-    "error_type": ("string", "the class of the error of a failed row; else null"),
-    "error": ("string", "its message, one line without secrets; else null"),
-    "kept": ("string", "the columns of --keep, as a JSON object"),
+    "id": "32 hexadecimal digits of the question and what is kept",
+    "question": "the question as it was asked",
+    "answer": "the answer without citation marks; null if the question failed",
+    "cited_answer": "the answer with [1], [2] where it cites",
+    "citations": "number, title, source and quote of what it cites",
+    "action": "CRAG's action: correct, incorrect or ambiguous; else null",
+    "grades": "the evaluator's score of each document, -1 to 1",
+    "notes": "fallbacks taken, limits met",
+    "stopped": "the limit or failed part that cut the answer short; else null",
+    "model_calls": "calls of all models",
+    "prompt_tokens": "tokens read by the models that report them; null if none does",
+    "generated_tokens": "tokens written, likewise",
+    "seconds": "from the question to its row",
+    "error": "class and message of the error, one line without secrets; else null",
+    "kept": "the columns of the question's row that were to be kept",
 }
-"""Each column with its type and meaning."""
+"""Each column with its meaning."""
 CITATION = ("number", "title", "source", "quote")
-BROKEN = "BadRow"
-"""The ``error_type`` of a row of the input that cannot be asked."""
-_EMPTY: dict[str, Any] = {
-    name: [] if kind.startswith("list") else None for name, (kind, _) in COLUMNS.items()
-}
 
 
-def arrow_schema() -> Any:
-    """The columns as a ``pyarrow.Schema``.
+class BadQuestions(SelfCorrectError, ValueError):
+    """A file of questions cannot be read, or one of its rows is not a question."""
+
+
+class Question(NamedTuple):
+    """A row of the input."""
+
+    key: str
+    """32 hexadecimal digits of the question and what is kept."""
+    text: str
+    kept: dict[str, Any]
+
+
+def read_questions(
+    files: Iterable[str | Path], column: str = "question", keep: Sequence[str] = ()
+) -> list[Question]:
+    """Read the questions of JSONL, CSV (``.csv``) and text files (``.txt``, a question a line).
+
+    Equal rows count once.
+
+    Args:
+        files: the files, in the order of the answers.
+        column: the column of the question.
+        keep: columns that the answers have too.
 
     Raises:
-        MissingExtra: pyarrow is not installed.
+        BadQuestions: a file cannot be read, or a row is not a question; names the line.
     """
-    pa = require("pyarrow", "ray")
-    simple = {"string": pa.string(), "double": pa.float64(), "int64": pa.int64()}
-    citation = pa.struct([(c, pa.int64() if c == "number" else pa.string()) for c in CITATION])
-    types = simple | {f"list of {name}": pa.list_(kind) for name, kind in simple.items()}
-    types["list of citation"] = pa.list_(citation)
-    return pa.schema([(name, types[kind]) for name, (kind, _) in COLUMNS.items()])
+    found: dict[str, Question] = {}
+    for file in map(Path, files):
+        try:
+            for number, row in _rows(file, column):
+                text = row.get(column) if isinstance(row, dict) else None
+                if not isinstance(text, str) or not text.strip():
+                    raise ValueError(f"row {number} has no text in the column {column!r}")
+                if missing := set(keep) - row.keys():
+                    raise ValueError(f"row {number} has no column {min(missing)!r}")
+                kept = {name: row[name] for name in keep}
+                key = digest([text, json.dumps(kept)])
+                found.setdefault(key, Question(key, text, kept))
+        except (OSError, ValueError, csv.Error, RecursionError) as error:
+            raise BadQuestions(f"{file}: {error}") from error
+    if not found:
+        raise BadQuestions("there are no questions")
+    return list(found.values())
 
 
-def answered(result: Mapping[str, Any], seconds: float, counted: Usage) -> dict[str, Any]:
-    """The columns of a graph's result, but those of the question.
+def _rows(file: Path, column: str) -> Iterator[tuple[int, Any]]:
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        if file.suffix == ".csv":
+            yield from enumerate(csv.DictReader(stream), start=2)
+            return
+        for number, line in enumerate(stream, start=1):
+            if line.strip():
+                try:
+                    row = {column: line.strip()} if file.suffix == ".txt" else json.loads(line)
+                except ValueError as error:
+                    raise ValueError(f"row {number} is not JSON ({error})") from error
+                yield number, row
+
+
+def answered(result: Mapping[str, Any], counted: Usage) -> dict[str, Any]:
+    """Return the columns of a graph's result, but those of the question.
 
     Args:
         result: of a graph of ours, or of any with an ``answer`` or ``messages`` that end with it.
-        seconds: wall-clock time of the run.
         counted: the costs of a graph that does not report its own.
 
     Raises:
@@ -67,35 +108,19 @@ def answered(result: Mapping[str, Any], seconds: float, counted: Usage) -> dict[
         if not result.get("messages"):
             raise ValueError("the graph's result has neither an answer nor messages")
         answer = written_text(result["messages"][-1])
-    usage, steps = result.get("usage") or counted, result.get("route") or [counted]
-    scores = [candidate.get("path_score") for candidate in result.get("candidates") or []]
+    steps = result.get("route") or [counted]
     row = {
-        **_EMPTY,
         "answer": answer,
         "cited_answer": result.get("cited_answer") or answer,
         "citations": [{n: c.get(n) for n in CITATION} for c in result.get("citations") or []],
         "action": result.get("action"),
         "grades": [g["score"] for g in result.get("grades") or [] if g.get("score") is not None],
-        "best_score": max((score for score in scores if score is not None), default=None),
-        "notes": [str(note) for note in result.get("notes") or []],
+        "notes": result.get("notes") or [],
         "stopped": result.get("stopped"),
-        "model_calls": usage["model_calls"],
-        "seconds": round(seconds, 3),
+        "model_calls": (result.get("usage") or counted)["model_calls"],
     }
     for name in ("prompt_tokens", "generated_tokens"):
         # A model that reports nothing does not hide what the others have read.
         known = [step[name] for step in steps if step[name] is not None]
         row[name] = sum(known) if known else None
-    cleaned: dict[str, Any] = json.loads(valid(json.dumps(row, ensure_ascii=False, default=str)))
-    return cleaned
-
-
-def failed(error: Exception | str, seconds: float = 0.0, calls: int = 0) -> dict[str, Any]:
-    """The columns of a question that failed; a text is why a row of the input is broken."""
-    kind, _, message = (BROKEN, "", error) if isinstance(error, str) else _split(error)
-    costs = {"model_calls": calls, "seconds": round(seconds, 3)}
-    return {**_EMPTY, **costs, "error_type": kind, "error": message}
-
-
-def _split(error: Exception) -> tuple[str, str, str]:
-    return describe_error(error).partition(": ")
+    return row

@@ -18,7 +18,6 @@ AT_LEAST_1 = click.IntRange(1)
 @graph_option
 @config_options
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column the answers have too.")
-@click.option("--form", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True)
 @click.option("--retry-failed", is_flag=True, help="Ask again the questions that failed.")
 @click.option(
     "--in-flight", type=AT_LEAST_1, default=16, show_default=True, help="Questions at a time."
@@ -32,27 +31,26 @@ def command(
     out: Path,
     graph: str,
     keep: tuple[str, ...],
-    form: str,
     retry_failed: bool,
     in_flight: int,
     ray: bool,
     actors: int,
     **options: Any,
 ) -> int:
-    """Answer the QUESTIONS in files, folders and globs of JSONL, CSV or Parquet.
+    """Answer the QUESTIONS in files: JSONL or CSV with a column `question`, or text lines.
 
-    Each row has a column `question`. The same command resumes a run that was stopped.
+    The same command resumes a run that was stopped.
     """
     config = config_from(graph=graph, **options)
-    from selfcorrect_rag.batch import Cluster, Columns, GraphSource, batch_questions
+    from selfcorrect_rag.batch import Cluster, batch_questions
 
     show, asked = progress_line(), itertools.count(1)
     summary = batch_questions(
         questions,
-        GraphSource(graph, config.model_dump(mode="json", exclude_defaults=True)),
+        graph,
         out,
-        columns=Columns(keep=keep),
-        form=form,
+        config=config.model_dump(mode="json", exclude_defaults=True),
+        keep=keep,
         retry_failed=retry_failed,
         in_flight=in_flight,
         cluster=Cluster(actors=actors) if ray else None,

@@ -1,21 +1,13 @@
 """Many questions in this process: what is read, what is written, and what is asked again."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from selfcorrect_rag.batch import (
-    BadQuestions,
-    Columns,
-    GraphSource,
-    NoGraph,
-    Summary,
-    batch_questions,
-)
-from selfcorrect_rag.batch.rows import COLUMNS, answered, arrow_schema
+from selfcorrect_rag.batch import BadQuestions, NoGraph, Summary, batch_questions
+from selfcorrect_rag.batch.rows import COLUMNS, answered, read_questions
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.runner import AllFailed
 from selfcorrect_rag.serving.config import BadOption
@@ -48,7 +40,7 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
 def test_answers_are_in_the_order_of_the_questions(tmp_path: Path) -> None:
     questions = [{"question": f"q{n}", "n": n, "other": "x"} for n in range(40)]
     file = write(tmp_path / "questions.jsonl", *questions, questions[3])
-    summary = batch_questions(file, ECHO, tmp_path / "out", columns=Columns(keep=("n",)))
+    summary = batch_questions(file, ECHO, tmp_path / "out", keep=("n",))
     rows = rows_of(tmp_path / "out")
     assert [(row["question"], row["answer"]) for row in rows] == [
         (f"q{n}", f"Q{n}") for n in range(40)
@@ -61,67 +53,39 @@ def test_answers_are_in_the_order_of_the_questions(tmp_path: Path) -> None:
 
 
 def test_formats_of_questions(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    (folder / "more").mkdir(parents=True)
-    write(folder / "_hidden.jsonl", "broken")
-    write(folder / "a.jsonl", {"question": "one\u2028\ud800"})
-    (folder / "b.csv").write_text('\ufeffquestion,n\n"two\nlines",1\n')
-    with gzip.open(folder / "more" / "c.jsonl.gz", "wt") as file:
-        file.write('{"question": "three"}\n')
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"question": ["four", None], "n": [1, 2]}), folder / "d.parquet")
-    places = [folder, str(folder / "*.csv"), folder / "a.jsonl"]
-    batch_questions(places, ECHO, tmp_path / "out")
-    rows = rows_of(tmp_path / "out")
-    found = {row["question"]: row["answer"] for row in rows if row["error"] is None}
-    assert list(found) == ["one\u2028\ufffd", "two\nlines", "four", "three"]
-    assert [row["error"] for row in rows if row["error"]] == [
-        "d.parquet:2: question must be a text that is not empty"
-    ]
+    write(tmp_path / "a.jsonl", {"question": "one\u2028\ud800"}, "")
+    (tmp_path / "b.csv").write_text('\ufeffquestion,n\n"two\nlines",1\n')
+    write(tmp_path / "c.txt", "three", "", "one\u2028x")
+    files = [tmp_path / name for name in ("a.jsonl", "b.csv", "c.txt")]
+    batch_questions(files, ECHO, tmp_path / "out")
+    found = [row["question"] for row in rows_of(tmp_path / "out")]
+    assert found == ["one\u2028\ud800", "two\nlines", "three", "one\u2028x"]
 
 
-def test_a_row_that_cannot_be_asked_is_a_row_with_an_error(tmp_path: Path) -> None:
-    file = write(
-        tmp_path / "q.jsonl", {"question": "a"}, "broken", "[1]", {"question": " "}, {"x": 1}
-    )
-    summary = batch_questions(file, ECHO, tmp_path / "out")
-    rows = rows_of(tmp_path / "out")
-    assert [row["error_type"] for row in rows] == [None, *["BadRow"] * 4]
-    assert [row["error"] for row in rows[1:3]] == [
-        "q.jsonl:2: not JSON",
-        "q.jsonl:3: not a JSON object",
-    ]
-    assert (summary.rows, summary.failed) == (5, 4)
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("broken", "q.jsonl: row 2 is not JSON"),
+        ("[1]", "q.jsonl: row 2 has no text in the column 'question'"),
+        ('{"question": " ", "n": 1}', "row 2 has no text"),
+        ('{"question": "b"}', "row 2 has no column 'n'"),
+    ],
+)
+def test_a_row_that_is_not_a_question_ends_the_run_before_it_begins(
+    tmp_path: Path, row: str, reason: str
+) -> None:
+    file = write(tmp_path / "q.jsonl", {"question": "a", "n": 1}, row)
+    with pytest.raises(BadQuestions, match=reason):
+        batch_questions(file, ECHO, tmp_path / "out", keep=("n",))
+    assert not (tmp_path / "out").exists()
 
 
-def test_conversations(tmp_path: Path) -> None:
-    talk = [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": "Who?"}]
-    file = write(
-        tmp_path / "q.jsonl", {"m": talk}, {"m": json.dumps(talk[1:])}, {"m": talk[:1]}, {"m": 3}
-    )
-    batch_questions(file, ECHO, tmp_path / "out", columns=Columns(messages="m"))
-    rows = rows_of(tmp_path / "out")
-    assert [row["answer"] for row in rows] == ["WHO?", "WHO?", None, None]
-    assert rows[2]["error"].endswith("m must end with a question of the user's")
-    assert "m must be a list of {role, content}" in rows[3]["error"]
-
-
-def test_places_without_questions(tmp_path: Path) -> None:
-    write(tmp_path / "q.jsonl", {"text": "a"})
-    write(tmp_path / "q.txt", "a")
-    for place in ("none.jsonl", "*.csv", "q.txt"):
-        with pytest.raises(BadQuestions, match=r"no questions at .*; give"):
-            batch_questions(tmp_path / place, ECHO, tmp_path / "out")
-    with pytest.raises(BadQuestions, match="has no column question; there are: text"):
-        batch_questions(tmp_path / "q.jsonl", ECHO, tmp_path / "out")
-    with gzip.open(tmp_path / "cut.jsonl.gz", "wt") as file:
-        file.write('{"question": "three"}\n' * 100)
-    cut = (tmp_path / "cut.jsonl.gz").read_bytes()[:-8]
-    (tmp_path / "cut.jsonl.gz").write_bytes(cut)
-    with pytest.raises(BadQuestions, match=r"cannot be read .EOFError"):
-        batch_questions(tmp_path / "cut.jsonl.gz", ECHO, tmp_path / "cut")
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "latin.jsonl").write_bytes(b"\xe9\n")
+    write(tmp_path / "empty.jsonl", "")
+    for name, reason in (("none", "No such"), ("latin", "codec"), ("empty", "no questions")):
+        with pytest.raises(BadQuestions, match=reason):
+            read_questions([tmp_path / f"{name}.jsonl"])
 
 
 def test_a_stopped_run_asks_only_what_is_left(tmp_path: Path) -> None:
@@ -153,16 +117,14 @@ def test_failed_rows_are_asked_again_on_demand(tmp_path: Path) -> None:
     summary = batch_questions(questions, SCRIPTED, out)
     assert (summary.rows, summary.failed) == (3, 1)
     row = rows_of(out)[1]
-    assert (row["error_type"], row["error"], row["answer"]) == ("ValueError", "no answer", None)
+    assert (row["error"], row["answer"]) == ("ValueError: no answer", None)
+    assert list(row) == list(COLUMNS)
     assert batch_questions(questions, SCRIPTED, out).asked == 0
     (tmp_path / "calls.mended").touch()
     summary = batch_questions(questions, SCRIPTED, out, retry_failed=True)
     assert (summary.rows, summary.failed, summary.asked) == (3, 0, 1)
-    assert [row["answer"] for row in rows_of(out)] == [
-        "answer to a",
-        "answer to fails",
-        "answer to b",
-    ]
+    answers = [row["answer"] for row in rows_of(out)]
+    assert answers == ["answer to a", "answer to fails", "answer to b"]
     assert calls(tmp_path).count("a") == 1
 
 
@@ -176,9 +138,8 @@ def test_questions_that_all_fail_end_the_run(tmp_path: Path) -> None:
 def test_a_folder_has_one_run(tmp_path: Path) -> None:
     questions, out = scripted(tmp_path, "a"), tmp_path / "out"
     batch_questions(questions, SCRIPTED, out)
-    for options in ({"form": "parquet"}, {"columns": Columns(keep=("question",))}):
-        with pytest.raises(BadRun, match="other settings"):
-            batch_questions(questions, SCRIPTED, out, **options)
+    with pytest.raises(BadRun, match="other settings"):
+        batch_questions(questions, ECHO, out)
     with pytest.raises(BadRun, match="was not made by this command"):
         batch_questions(questions, SCRIPTED, tmp_path)
 
@@ -189,26 +150,19 @@ def test_graphs_that_cannot_be_made(tmp_path: Path) -> None:
         with pytest.raises(NoGraph, match=reason):
             batch_questions(questions, f"tests.batch.scripted:{name}", tmp_path / name)
     with pytest.raises(BadOption, match="there is no setting"):
-        batch_questions(questions, GraphSource("crag", {"upperr": 1}), tmp_path / "x")
-    with pytest.raises(BadOption, match="a batch has none"):
-        batch_questions(questions, GraphSource("crag", {"approve_search": True}), tmp_path / "x")
+        batch_questions(questions, "crag", tmp_path / "x", config={"upperr": 1})
 
 
-def test_a_graph_of_ours_into_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pyarrow.parquet as pq
-
+def test_a_graph_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the index of the demo is made there
-    file = write(tmp_path / "q.jsonl", {"question": "Who discovered penicillin?"}, "broken")
-    source = GraphSource("crag", {"passages": 3, "web": "none"})
-    summary = batch_questions(file, source, tmp_path / "out", form="parquet")
-    table = pq.read_table(tmp_path / "out" / "answers.parquet")
-    assert table.schema.equals(arrow_schema())
-    row, broken = table.to_pylist()
+    file = write(tmp_path / "q.jsonl", {"question": "Who discovered penicillin?"})
+    config = {"passages": 3, "web": "none"}
+    summary = batch_questions(file, "crag", tmp_path / "out", config=config)
+    (row,) = rows_of(tmp_path / "out")
     assert row["answer"]
     assert row["action"] in ("correct", "incorrect", "ambiguous")
     assert len(row["grades"]) == 3
-    assert broken["error_type"] == "BadRow"
-    assert (summary.rows, summary.failed, summary.model_calls) == (2, 1, row["model_calls"])
+    assert (summary.rows, summary.failed, summary.model_calls) == (1, 0, row["model_calls"])
 
 
 def test_tokens_are_those_of_the_models_that_report_them() -> None:
@@ -217,6 +171,6 @@ def test_tokens_are_those_of_the_models_that_report_them() -> None:
     counted = {**FREE, "model_calls": 1, "prompt_tokens": 70, "generated_tokens": 9}
     total = {**FREE, "model_calls": 3, "prompt_tokens": None, "generated_tokens": None}
     result = {"answer": "a", "usage": total, "route": [silent, counted]}
-    row = answered(result, 1.0, FREE)
+    row = answered(result, FREE)
     assert (row["model_calls"], row["prompt_tokens"], row["generated_tokens"]) == (3, 70, 9)
-    assert answered({**result, "route": [silent]}, 1.0, FREE)["prompt_tokens"] is None
+    assert answered({**result, "route": [silent]}, FREE)["prompt_tokens"] is None

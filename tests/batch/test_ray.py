@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.batch import Cluster, GraphSource, NoGraph, batch_questions
+from selfcorrect_rag.batch import Cluster, NoGraph, batch_questions
 from selfcorrect_rag.batch.run import open_ray
 from selfcorrect_rag.errors import NoCluster
 from tests.batch.test_batch import SCRIPTED, rows_of, write
@@ -69,13 +69,13 @@ def test_rows_are_those_of_a_local_run(ray: Any, tmp_path: Path) -> None:
         "Who wrote Middlemarch?",
         "What is the capital of France?",
     ]
-    file = write(tmp_path / "q.jsonl", *({"question": text} for text in asked), "broken")
+    file = write(tmp_path / "q.jsonl", *({"question": text} for text in asked))
     tables = []
     for cluster in (None, Cluster(actors=2)):
         out = tmp_path / str(cluster is None)
-        source = GraphSource("crag", {"web": "none"})
-        summary = batch_questions(file, source, out, cluster=cluster, in_flight=1, batch_size=2)
-        assert (summary.rows, summary.failed, summary.asked) == (4, 1, 4)
+        given: dict[str, Any] = {"config": {"web": "none"}, "in_flight": 1, "batch_size": 2}
+        summary = batch_questions(file, "crag", out, cluster=cluster, **given)
+        assert (summary.rows, summary.failed, summary.asked) == (3, 0, 3)
         tables.append([{**row, "seconds": 0} for row in rows_of(out)])
     assert tables[0] == tables[1]
     assert tables[0][0]["citations"]
@@ -138,5 +138,5 @@ def test_no_cluster_answers(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     ray.shutdown()
     questions = slow_questions(tmp_path, 1, 0)
-    with pytest.raises(NoCluster, match=r"127.0.0.1:1 cannot be used: ConnectionRefusedError"):
+    with pytest.raises(NoCluster, match=r"127.0.0.1:1 cannot be used"):
         batch_questions(questions, SCRIPTED, tmp_path / "o", cluster=Cluster("127.0.0.1:1"))
