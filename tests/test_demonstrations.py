@@ -96,11 +96,15 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
 @pytest.mark.parametrize(
     ("demonstrations", "context", "says"),
     [
-        ([], {"mode": "icl"}, "there are none"),
-        ([{"question": "Who?", "answers": ["A"]}], {}, "lacks a rationale"),
-        ([{"question": "Who?", "rationale": "R"}], {"mode": "few_shot"}, "lacks answers"),
-        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 has no question"),
-        ([{"rationale": "R"}], {"selection": "nearest"}, "demonstration 1 has no question"),
+        ([], {"mode": "icl"}, "give create_instruct_rag some"),
+        ([{"question": "Who?", "answers": ["A"]}], {}, "with a question and rationale"),
+        (
+            [{"question": "Who?", "rationale": "R"}],
+            {"mode": "few_shot"},
+            "with a question and answers",
+        ),
+        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 lacks"),
+        ([{"rationale": "R"}], {"selection": "nearest"}, "demonstration 1 lacks"),
         (DEMONSTRATIONS, {"selection": "nearest"}, "needs embeddings"),
     ],
 )

@@ -67,20 +67,13 @@ def choose_demonstrations(
 
 def _check(demonstrations: Sequence[Demonstration], mode: str) -> None:
     """Refuse demonstrations that lack what the mode shows."""
-    if mode == "few_shot":
-        key, what = "answers", "answers"
-    else:
-        mode, key, what = "icl", "rationale", "a rationale"
+    key = "answers" if mode == "few_shot" else "rationale"
+    needs = f"mode {mode} shows demonstrations with a question and {key}"
     if not demonstrations:
-        raise BadDemonstrations(
-            f"mode {mode} shows demonstrations and there are none: give "
-            f"create_instruct_rag demonstrations with a question and {what}, or use mode instruct"
-        )
+        raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use mode instruct")
     for number, demonstration in enumerate(demonstrations, start=1):
         if not demonstration.get("question") or not demonstration.get(key):
-            raise BadDemonstrations(
-                f"demonstration {number} has no question or lacks {what}, which mode {mode} shows"
-            )
+            raise BadDemonstrations(f"demonstration {number} lacks one of them: {needs}")
 
 
 def _normalized(question: str) -> str:

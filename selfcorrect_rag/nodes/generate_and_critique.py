@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.models.classification import ChatClassifier, Classification, LabelField
@@ -32,24 +32,8 @@ NO_TEXT, UNREADABLE = "no text", "log-probabilities that are not numbers"
 """Why a candidate is dropped, besides hard constraints and pruning."""
 CALLS_AN_OPTION = 4
 """Most calls to ask which option a text gives: three ways of asking a provider, and one retry."""
-
-
-class Request(NamedTuple):
-    """A segment to be written."""
-
-    beam: int
-    step: Step
-    passage: int | None
-
-
-class Batch(NamedTuple):
-    """The segments that one model call writes."""
-
-    requests: list[Request]
-    critique: bool
-    limit: Limit | None
-    """The limit that made it smaller than the beams need, if any."""
-    wanted: int
+Request = tuple[int, Step, int | None]
+"""A segment to be written: its beam, how it begins, and its passage."""
 
 
 def generate_and_critique(
@@ -69,12 +53,12 @@ def generate_and_critique(
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         settings, passages = run.settings, state[source]
         beams = first_beams(state, "retrieve", range(len(passages)))
-        batch = batch_of(model, {**state, "beams": beams}, settings)
+        requests, is_critiqued, limit = batch_of(model, {**state, "beams": beams}, settings)
         question = question_text(state["question"], settings.instruction)
         prompts = await run.compute(
             lambda: [
                 segment_prompt(question, beams[beam]["segments"], passages, step, passage)
-                for beam, step, passage in batch.requests
+                for beam, step, passage in requests
             ],
             characters=sum(len(passage.page_content) for passage in passages),
         )
@@ -84,13 +68,13 @@ def generate_and_critique(
             prompts,
             max_tokens=settings.segment_tokens,
             prune_below=settings.prune_below,
-            critique=batch.critique,
+            critique=is_critiqued,
             whole=settings.short,
         )
         options = await _options(run, model, state, [segment["text"] for segment in segments])
         candidates = []
-        for request, segment, option in zip(batch.requests, segments, options, strict=True):
-            written = beams[request.beam]["segments"]
+        for request, segment, option in zip(requests, segments, options, strict=True):
+            written = beams[request[0]]["segments"]
             candidate = _candidate(written, settings, request, segment)
             candidate["depth"], candidate["option"] = state["depth"], option
             candidate["parent"] = state["candidates"].index(written[-1]) if written else None
@@ -107,17 +91,20 @@ def generate_and_critique(
                 }
             )
         update: Update = {"notes": []}
-        if batch.limit:
-            what = f"{len(segments)} of {batch.wanted} candidates were written"
-            what += "" if batch.critique else ", without critique"
-            update = stopped(run, batch.limit, what)
+        if limit:
+            what = f"the first {len(segments)} of the candidates were written"
+            what += "" if is_critiqued else ", without critique"
+            update = stopped(run, limit, what)
         return {**update, "candidates": candidates, "notes": [*_notes(segments), *update["notes"]]}
 
     return Node("generate_and_critique", step, SelfRAGSettings.of(settings), best_so_far)
 
 
-def batch_of(llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSettings) -> Batch:
-    """Return as many segments as the limits allow, and at least one."""
+def batch_of(
+    llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSettings
+) -> tuple[list[Request], bool, Limit | None]:
+    """Return as many segments as the limits allow, at least one, whether they are critiqued, and
+    the limit that did not allow all."""
 
     def limit(number: int) -> Limit | None:
         tokens = number * settings.segment_tokens
@@ -126,16 +113,16 @@ def batch_of(llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSett
     requests: list[Request] = []
     for index, beam in enumerate(state["beams"]):
         if beam["next"] == "retrieve" and beam["retrieved"]:
-            requests += [Request(index, "retrieve", passage) for passage in beam["retrieved"]]
+            requests += [(index, "retrieve", passage) for passage in beam["retrieved"]]
         elif beam["next"] == "continue":
-            requests.append(Request(index, "continue", beam["segments"][-1]["passage"]))
+            requests.append((index, "continue", beam["segments"][-1]["passage"]))
         elif beam["next"] is not None:  # no evidence wanted, or none found
-            requests.append(Request(index, "none", None))
+            requests.append((index, "none", None))
     met = limit(len(requests))
     number = len(requests)
     if met:
         number = next((n for n in range(len(requests) - 1, 1, -1) if not limit(n)), 1)
-    return Batch(requests[:number], limit(number) != "max_model_calls", met, len(requests))
+    return requests[:number], limit(number) != "max_model_calls", met
 
 
 async def _options(
@@ -173,6 +160,7 @@ def _candidate(
     segment: Segment,
 ) -> Candidate:
     """The candidate, whose ``depth``, ``parent`` and ``option`` are set by the caller."""
+    beam, step, passage = request
     reflections = segment["reflections"]
     if settings.short:
         # ISREL is given before the first word. A later one is about a passage that the model made
@@ -181,19 +169,19 @@ def _candidate(
     scores = critique(reflections)
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
     weights, rule = settings.weights, settings.path_rule
-    path = [*scored(written), ScoredSegment(scores, sequence, request.step == "retrieve")]
+    path = [*scored(written), ScoredSegment(scores, sequence, step == "retrieve")]
     following: Step | None = None
     if segment["next"] is not None and is_readable(segment["next"]):
-        following = next_step(segment["next"], settings, has_evidence=request.passage is not None)
+        following = next_step(segment["next"], settings, has_evidence=passage is not None)
     judgements: dict[str, dict[str, float]] = {}
     for reflection in filter(is_readable, reflections):
         judgements.setdefault(reflection["group"], probabilities(reflection["logprobs"]))
     return Candidate(
         depth=0,
-        beam=request.beam,
+        beam=beam,
         parent=None,
-        step=request.step,
-        passage=request.passage,
+        step=step,
+        passage=passage,
         text=segment["text"],
         pieces=segment["pieces"],
         judgements=judgements,

@@ -21,11 +21,6 @@ from selfcorrect_rag.settings import CRAGSettings
 
 LONGEST = 400
 """Maximum characters of a query, as search engines take."""
-CHOICES = {
-    "true": "search for this query",
-    "false": "do not search",
-    "query": 'search for another: {"query": "..."}',
-}
 REPLY_SCHEMA: dict[str, Any] = {
     "title": "Web search",
     "type": "object",
@@ -55,8 +50,7 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
         check_approval(run)
         if chosen.approve_search:
             asked = {"ask": "search the web?", "query": query, "source": web.name}
-            reply = interrupt({**asked, "choices": CHOICES}, response_schema=REPLY_SCHEMA)
-            consent = approved(reply, query)
+            consent = approved(interrupt(asked, response_schema=REPLY_SCHEMA), query)
             if consent is None:
                 return _failed(run, web, "the search was not approved", state["web_query"])
             query = one_line(consent)[:LONGEST].strip()
