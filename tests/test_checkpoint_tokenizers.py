@@ -120,26 +120,6 @@ def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
     assert kept == (None if legacy == "missing" else LEGACY[legacy])
 
 
-@pytest.mark.parametrize("legacy", LEGACY)
-def test_a_tokenizer_made_by_transformers_alone_is_saved_as_it_is(
-    tmp_path: Path, legacy: str
-) -> None:
-    """Its ids are not those of the official inference, and training with it wrote them."""
-    own = AutoTokenizer.from_pretrained(
-        checkpoint_folder(tmp_path, "llama", "slow", LEGACY[legacy])
-    )
-    save_tokenizer(own, tmp_path / "saved")
-    for loaded in (
-        load_tokenizer(tmp_path / "saved"),
-        AutoTokenizer.from_pretrained(tmp_path / "saved"),
-    ):
-        for text in TEXTS:
-            whole = "".join(text["parts"])
-            assert loaded(whole)["input_ids"] == own(whole)["input_ids"]
-    kept = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
-    assert kept.get("legacy") == own.legacy
-
-
 def grown(folder: Path) -> Any:
     """A base's tokenizer with control tokens, as training adds them."""
     words = load_tokenizer(folder)

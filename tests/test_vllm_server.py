@@ -181,14 +181,15 @@ def test_other_errors_are_not_retried(loopback: Loopback, answer: Answer, messag
 
 def test_a_server_that_never_answers(loopback: Loopback) -> None:
     hold = threading.Event()
-    with connect(loopback, timeout=0.3) as llm:
+    with connect(loopback) as llm:
+        llm._runner.engine._client.timeout = 0.3  # type: ignore[attr-defined]
 
         def hang(body: dict[str, Any]) -> Answer:
             hold.wait(30)
             return 0, None
 
         loopback.answers["/v1/completions"] = hang
-        with pytest.raises(EngineFailed, match=r"no answer within 0\.3 s"):
+        with pytest.raises(EngineFailed, match="no answer within"):
             decide(llm)
         hold.set()
 

@@ -1,7 +1,6 @@
 """CRAG's correction as a retriever."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +16,12 @@ from selfcorrect_rag import (
     CRAGSettings,
     SelfRAGSettings,
 )
-from selfcorrect_rag.demo import demo_index, demo_web
 from selfcorrect_rag.errors import (
     BadArgument,
     BadSettings,
     EvaluatorFailed,
     NoCheckpointer,
 )
-from selfcorrect_rag.reader import Reader, ReaderEvaluator
 from tests.crag_runs import (
     AMBIGUOUS,
     CORRECT,
@@ -154,18 +151,3 @@ def test_wrong_arguments_are_refused_when_it_is_made() -> None:
         corrective(settings=SelfRAGSettings())
     with pytest.raises(BadArgument, match="evaluator must be"):
         CorrectiveRetriever(lambda query: [], None)  # type: ignore[arg-type]
-
-
-def test_the_embedded_reader_corrects(tmp_path: Path) -> None:
-    retriever = CorrectiveRetriever(
-        demo_index(tmp_path / "index").as_retriever(),
-        ReaderEvaluator(Reader.load()),
-        demo_web(tmp_path / "web"),
-    )
-    (fleming,) = found(retriever, "Who discovered penicillin?")
-    assert (fleming.metadata["title"], fleming.metadata["action"]) == (
-        "Alexander Fleming",
-        "correct",
-    )
-    (lee,) = found(retriever, "Where was Harper Lee born?")
-    assert (lee.metadata["title"], lee.metadata["knowledge"]) == ("Harper Lee", "external")
