@@ -9,15 +9,13 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from selfcorrect_rag.errors import BadRun, wrap_disk_full
 
-FAILURES = "failures.jsonl"
-"""The journal of failed items and their reasons, in a run's folder."""
 SETTINGS, LOCK = "settings.json", "lock"
 _START = b'{"key": "'
 
@@ -63,14 +61,6 @@ class Journal:
             self._end += len(line)
             self.rows[key] = dict(row)
 
-    def keep(self, keys: Collection[str]) -> None:
-        """Drop the rows of all other keys; a journal without rows has no file."""
-        self.rows = {key: row for key, row in self.rows.items() if key in keys}
-        write_rows(self.path, ({"key": key, **row} for key, row in self.rows.items()))
-        self._end = self.path.stat().st_size
-        if not self.rows:
-            self.path.unlink()
-
 
 def run_folder(out: Path) -> Path:
     """The folder of the run that writes the file ``out``."""
@@ -106,11 +96,7 @@ def open_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> I
 
 
 def check_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> None:
-    """Do nothing if a run with these settings may use ``folder``; see :func:`open_run`.
-
-    Raises:
-        BadRun: it is a file, holds foreign files, or a run with other settings, named here.
-    """
+    """Raise BadRun if ``folder`` is a file, holds foreign files, or a run with other settings."""
     if folder.exists() and not folder.is_dir():
         raise BadRun(f"{folder} is a file; give a folder")
     stored = read_settings(folder)
@@ -138,15 +124,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 
 def refuse_foreign(out: Path, journal: str) -> None:
-    """Do nothing if a run may write ``out``: missing, empty, or written by the run beside it.
-
-    Args:
-        out: a file to be written.
-        journal: name of a file that a run for ``out`` always has in its folder.
-
-    Raises:
-        BadRun: ``out`` is a folder or a file of another origin.
-    """
+    """Raise BadRun if the file ``out`` is a folder or of another origin: it is neither missing nor
+    empty, and the run beside it lacks its ``journal``."""
     if out.is_dir():
         raise BadRun(f"{out} is a folder; give a file")
     if out.exists() and out.stat().st_size and not (run_folder(out) / journal).exists():

@@ -47,19 +47,6 @@ def test_rows_of_many_threads(tmp_path: Path) -> None:
     assert len(Journal(journal.path).rows) == 80
 
 
-def test_keep_drops_the_rows_of_other_keys(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal")
-    for key in "abcd":
-        journal.append(key, {"x": key})
-    journal.keep({"a", "d", "e"})
-    journal.append("f", {})
-    assert Journal(journal.path).rows == {"a": {"x": "a"}, "d": {"x": "d"}, "f": {}}
-    journal.keep(())
-    assert not journal.path.exists()
-    journal.append("a", {"x": "b"})
-    assert Journal(journal.path).rows == {"a": {"x": "b"}}
-
-
 def test_a_torn_last_line_is_ignored_wherever_it_ends(tmp_path: Path) -> None:
     file = tmp_path / "journal"
     journal = Journal(file)

@@ -1,15 +1,17 @@
 """The questions of a batch, and the rows of its output with the same columns for every graph."""
 
-import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import SelfCorrectError
+from pydantic import ConfigDict
+
+from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError
 from selfcorrect_rag.journal import digest
 from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.state import Usage
+from selfcorrect_rag.training.rows import Filled, Row, read_rows
 
 COLUMNS = {
     "id": "32 hexadecimal digits of the question and what is kept",
@@ -45,17 +47,14 @@ class Question(NamedTuple):
     kept: dict[str, Any]
 
 
-def read_questions(
-    files: Iterable[str | Path], column: str = "question", keep: Sequence[str] = ()
-) -> list[Question]:
-    """Read the questions of JSONL, CSV (``.csv``) and text files (``.txt``, a question a line).
+class _QuestionRow(Row):
+    model_config = ConfigDict(extra="allow")
 
-    Equal rows count once.
+    question: Filled
 
-    Args:
-        files: the files, in the order of the answers.
-        column: the column of the question.
-        keep: columns that the answers have too.
+
+def read_questions(files: Iterable[str | Path], keep: Sequence[str] = ()) -> list[Question]:
+    """Read the questions of JSONL and CSV files, with the columns to ``keep``; equal rows once.
 
     Raises:
         BadQuestions: a file cannot be read, or a row is not a question; names the line.
@@ -63,34 +62,14 @@ def read_questions(
     found: dict[str, Question] = {}
     for file in map(Path, files):
         try:
-            for number, row in _rows(file, column):
-                text = row.get(column) if isinstance(row, dict) else None
-                if not isinstance(text, str) or not text.strip():
-                    raise ValueError(f"row {number} has no text in the column {column!r}")
-                if missing := set(keep) - row.keys():
-                    raise ValueError(f"row {number} has no column {min(missing)!r}")
-                kept = {name: row[name] for name in keep}
-                key = digest([text, json.dumps(kept)])
-                found.setdefault(key, Question(key, text, kept))
-        except (OSError, ValueError, csv.Error, RecursionError) as error:
-            raise BadQuestions(f"{file}: {error}") from error
-    if not found:
-        raise BadQuestions("there are no questions")
+            rows = read_rows(file, _QuestionRow)
+        except BadTrainingData as error:
+            raise BadQuestions(str(error)) from error
+        for row in rows:
+            kept = {name: getattr(row, name, None) for name in keep}
+            key = digest([row.question, json.dumps(kept)])
+            found.setdefault(key, Question(key, row.question, kept))
     return list(found.values())
-
-
-def _rows(file: Path, column: str) -> Iterator[tuple[int, Any]]:
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        if file.suffix == ".csv":
-            yield from enumerate(csv.DictReader(stream), start=2)
-            return
-        for number, line in enumerate(stream, start=1):
-            if line.strip():
-                try:
-                    row = {column: line.strip()} if file.suffix == ".txt" else json.loads(line)
-                except ValueError as error:
-                    raise ValueError(f"row {number} is not JSON ({error})") from error
-                yield number, row
 
 
 def answered(result: Mapping[str, Any], counted: Usage) -> dict[str, Any]:

@@ -93,7 +93,6 @@ def batch_questions(
     out: str | Path,
     *,
     config: Mapping[str, Any] | None = None,
-    column: str = "question",
     keep: Sequence[str] = (),
     retry_failed: bool = False,
     in_flight: int = 16,
@@ -106,10 +105,11 @@ def batch_questions(
     Equal questions with equal kept columns are one row. A failed question is a row with its error.
 
     Args:
-        questions: files; see :func:`~.rows.read_questions`, also for ``column`` and ``keep``.
+        questions: files of JSON lines or CSV with a column ``question``.
         graph: self_rag, crag, self_crag, instruct_rag, or MODULE:FUNCTION that makes a graph.
         out: a folder; on Ray one that all machines share.
         config: fields of a :class:`~selfcorrect_rag.serving.config.ServingConfig`, and settings.
+        keep: other columns that the answers have too.
         retry_failed: ask again what has failed.
         in_flight: questions at a time, of this process or of each actor.
         batch_size: questions that are handed to an actor at a time.
@@ -124,7 +124,7 @@ def batch_questions(
     """
     started, folder, asked = time.monotonic(), Path(out), list[bool]()
     files = [questions] if isinstance(questions, str | Path) else questions
-    given = read_questions(files, column, keep)
+    given = read_questions(files, keep)
     source = Source(graph, config or {})
     settings = {name: value for name, value in source.config.items() if name not in _MACHINE}
 

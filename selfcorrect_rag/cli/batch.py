@@ -37,7 +37,7 @@ def command(
     actors: int,
     **options: Any,
 ) -> int:
-    """Answer the QUESTIONS in files: JSONL or CSV with a column `question`, or text lines.
+    """Answer the QUESTIONS in files: JSONL or CSV with a column `question`.
 
     The same command resumes a run that was stopped.
     """

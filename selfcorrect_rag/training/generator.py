@@ -23,7 +23,7 @@ from selfcorrect_rag.training.fine_tuning import (
     tune_causal,
     write_report,
 )
-from selfcorrect_rag.training.rows import Filled, Progress, Row, Share, is_held_out, read_rows
+from selfcorrect_rag.training.rows import Filled, Progress, Row, Share, hold_out, read_rows
 
 
 class GeneratorOptions(CausalOptions, model="meta-llama/Llama-2-7b-hf"):
@@ -76,12 +76,8 @@ def train_generator(
     controlled = ControlledTokenizer(tokenizer)
     longest = max_input_tokens(model, options.max_length)
     train, held_out = (
-        generator_examples(
-            [r for r in rows if is_held_out(r.question, options.held_out_ratio) == held],
-            controlled,
-            longest,
-        )
-        for held in (False, True)
+        generator_examples(part, controlled, longest)
+        for part in hold_out(rows, options.held_out_ratio)
     )
     trainer = tune_causal(model, train, options, run_id, controlled.control_ids.values())
     report = count_rows(train, held_out)

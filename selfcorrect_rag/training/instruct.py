@@ -40,7 +40,7 @@ from selfcorrect_rag.training.rows import (
     Progress,
     Row,
     Share,
-    is_held_out,
+    hold_out,
     read_rows,
 )
 
@@ -177,12 +177,8 @@ def train_instruct(
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     longest = max_input_tokens(model, options.max_length)
     train, held_out = (
-        instruct_examples(
-            [r for r in rows if is_held_out(r.question, options.held_out_ratio) == held],
-            tokenizer,
-            longest,
-        )
-        for held in (False, True)
+        instruct_examples(part, tokenizer, longest)
+        for part in hold_out(rows, options.held_out_ratio)
     )
     trainer = tune_causal(model, train, options, run_id)
     report = count_rows(train, held_out)

@@ -11,7 +11,7 @@ from langchain_core.runnables.config import ContextThreadPoolExecutor
 from pydantic import NonNegativeFloat, PositiveInt
 
 from selfcorrect_rag.errors import EngineFailed, describe_error
-from selfcorrect_rag.journal import FAILURES, Journal, open_run, refuse_foreign, run_folder
+from selfcorrect_rag.journal import Journal, open_run, refuse_foreign, run_folder
 from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.models.from_name import find_language_model
 from selfcorrect_rag.training.rows import Options, Progress
@@ -20,8 +20,8 @@ MAX_TRIES = 4
 """Tries of a call that raises: again after about one, two and four seconds."""
 MAX_FAILURES = 20
 """Failed requests in a row after which a run gives up."""
-LABELS = "labels.jsonl"
-"""In a run's folder: all answers so far, in the order in which they came."""
+LABELS, FAILURES = "labels.jsonl", "failures.jsonl"
+"""In a run's folder: all answers so far, and what failed in the last run."""
 
 
 class LabellingOptions(Options):
@@ -91,6 +91,7 @@ def ask_all(
         return ""
 
     with open_run(folder, options.identity), get_usage_metadata_callback() as usage:
+        (folder / FAILURES).unlink(missing_ok=True)
         labels, failures = Journal(folder / LABELS), Journal(folder / FAILURES)
         waiting = [request for key, request in once.items() if key not in labels.rows]
         with ContextThreadPoolExecutor(max_workers=options.max_concurrency) as pool:
@@ -106,8 +107,7 @@ def ask_all(
                         )
             finally:
                 pool.shutdown(cancel_futures=True)
-        failures.keep(failures.rows.keys() - labels.rows.keys())
-    reasons = [failures.rows[key]["reason"] for key in once if key not in labels.rows]
+    reasons = [row["reason"] for row in failures.rows.values()]
     malformed = reasons.count("malformed")
     counts = {"labelled": len(once) - len(reasons), "malformed": malformed}
     usage_by_model = {name: dict(of_model) for name, of_model in usage.usage_metadata.items()}

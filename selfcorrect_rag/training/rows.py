@@ -1,9 +1,10 @@
 """The common parts of all training data: rows as pydantic models, options, and fixed splits."""
 
+import csv
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -83,24 +84,27 @@ R = TypeVar("R", bound=Row)
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:
-    """Read the rows of a file: JSON lines, or one JSON list.
+    """Read the rows of a file: JSON lines, one JSON list, or CSV (``.csv``).
 
     Raises:
         BadTrainingData: the file cannot be read or is empty, or a row is invalid; the message
-            names the line (of a list: the number of the row), the field and the expected fields.
+            names the line (else the number of the row), the field and the expected fields.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
-        is_list = text.lstrip().startswith("[")
-        # Not splitlines: JSON may hold U+2028.
-        found = json.loads(text) if is_list else text.split("\n")
-    except (OSError, ValueError, RecursionError) as error:
+        found: list[Any] = text.split("\n")  # not splitlines: JSON may hold U+2028
+        if path.suffix == ".csv":
+            found = list(csv.DictReader(text.splitlines(keepends=True)))
+        elif text.lstrip().startswith("["):
+            found = json.loads(text)
+    except (OSError, ValueError, RecursionError, csv.Error) as error:
         raise BadTrainingData(f"cannot read {path}: {error}") from error
     rows = []
     for number, value in enumerate(found, start=1):
         try:
-            if is_list or value.strip():
-                rows.append(kind.model_validate(value if is_list else json.loads(value)))
+            if not isinstance(value, str) or value.strip():
+                is_line = isinstance(value, str)
+                rows.append(kind.model_validate(json.loads(value) if is_line else value))
         except ValidationError as error:
             first = error.errors()[0]
             field = "".join(f"{name}: " for name in first["loc"][:1])
@@ -126,7 +130,11 @@ def part_of(question: str) -> PartOfData:
     return "test" if bucket < 2 else "development" if bucket == 2 else "train"
 
 
-def is_held_out(question: str, share: float) -> bool:
-    """Whether a question is in the ``share`` held out from training, by its words."""
-    digest = hashlib.sha256(_words(question)).digest()
-    return int.from_bytes(digest[:4]) < share * 2**32
+def hold_out(rows: Sequence[R], share: float) -> tuple[list[R], list[R]]:
+    """Part rows with a ``question`` into training and the ``share`` held out, by its words."""
+    parts: tuple[list[R], list[R]] = ([], [])
+    for row in rows:
+        question = row.question  # type: ignore[attr-defined]
+        digest = hashlib.sha256(_words(question)).digest()
+        parts[int.from_bytes(digest[:4]) < share * 2**32].append(row)
+    return parts

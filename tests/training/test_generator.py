@@ -26,7 +26,7 @@ from selfcorrect_rag.training.generator import (
     output_parts,
     train_generator,
 )
-from selfcorrect_rag.training.rows import is_held_out, read_rows
+from selfcorrect_rag.training.rows import hold_out, read_rows
 from tests.conftest import SPECIAL, byte_level_tokenizer
 from tests.tiny_evaluators import t5, t5_tokenizer
 from tests.training.toys import generator_rows, llama, options, row, same, weights
@@ -173,7 +173,7 @@ def test_packed_rows_teach_as_each_alone() -> None:
 def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
     report = trained(tmp_path)
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
-    held_out = sum(is_held_out(one.question, 0.2) for one in ROWS)
+    held_out = len(hold_out(ROWS, 0.2)[1])
     counts = {"train": 60 - held_out, "held_out": held_out, "shortened": 0, "left_out": 0}
     assert report["rows"] == counts
     assert report["tokens"]["added"] == 15

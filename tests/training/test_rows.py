@@ -12,7 +12,7 @@ from selfcorrect_rag.training.critic import CriticInstance, CriticRow
 from selfcorrect_rag.training.evaluator import Graded
 from selfcorrect_rag.training.generator import GeneratorOptions, GeneratorRow
 from selfcorrect_rag.training.instruct import InstructRow, Sample
-from selfcorrect_rag.training.rows import is_held_out, part_of, read_rows
+from selfcorrect_rag.training.rows import hold_out, part_of, read_rows
 from tests.training.toys import row, write
 
 
@@ -99,8 +99,12 @@ def test_a_question_is_always_in_the_same_part() -> None:
     ]
     assert part_of(" Who  is\nit") == part_of("who IS it")
     assert part_of("\ud800") in ("train", "development", "test")
-    assert 0.02 < sum(is_held_out(f"q {i}", 0.05) for i in range(2000)) / 2000 < 0.08
-    assert not is_held_out("q", 0.0)
+    rows = [row(f"q {i}", "a") for i in range(2000)]
+    train, held_out = hold_out(rows, 0.05)
+    assert 0.02 < len(held_out) / 2000 < 0.08
+    assert sorted(map(rows.index, train + held_out)) == list(range(2000))
+    assert hold_out(held_out, 0.05) == ([], held_out)
+    assert hold_out(rows, 0.0) == (rows, [])
 
 
 def test_every_entrypoint_describes_its_options() -> None:
