@@ -1,7 +1,6 @@
-"""The contract of engines: transformers, the example's own engine, and a loopback vLLM server."""
+"""The contract of engines: transformers, and the example's own engine."""
 
 import asyncio
-import json
 import os
 import runpy
 import threading
@@ -18,68 +17,24 @@ from selfcorrect_rag.models import (
     Engine,
     EngineReflectionLLM,
     EngineUnavailable,
-    Request,
     TransformersReflectionLLM,
-    VLLMServerReflectionLLM,
 )
 from selfcorrect_rag.models.engines import runner
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from tests.conftest import byte_level_tokenizer
 from tests.engine_contract import PROMPTS, EngineContract, reference  # noqa: F401
-from tests.test_vllm_server import Answer, Loopback
 
 Make = Callable[[], EngineReflectionLLM]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "own_engine.py"
 
 
-class Served(Loopback):
-    """A loopback server that writes what the checkpoint does, in vLLM's words."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        super().__init__(checkpoint)
-        self._llm = TransformersReflectionLLM.from_pretrained(checkpoint, device="cpu")
-        self.answers["/v1/completions"] = self.completions
-
-    def completions(self, body: dict[str, Any]) -> Answer:
-        stop = body.get("stop", ())
-        request = Request(
-            body["max_tokens"],
-            body["logprob_token_ids"],
-            body["stop_token_ids"],
-            stop,
-            body.get("allowed_token_ids"),
-        )
-        runner, choices = self._llm._runner, []
-        for i, given in enumerate(runner.run(runner.complete(body["prompt"], request))):
-            steps = [{f"token_id:{k}": v for k, v in step.items()} for step in given.logprobs]
-            stopped = given.finish_reason == "stop" and bool(stop)
-            choice = {
-                "index": i,
-                "finish_reason": given.finish_reason,
-                "stop_reason": stop[0] if stopped else None,
-                "token_ids": list(given.ids),
-                "logprobs": {"top_logprobs": steps},
-            }
-            choices.append(choice)
-        if not body.get("stream"):
-            return 200, {"choices": choices}
-        (choice,) = choices
-        pieces = [{**choice, "token_ids": [i], "finish_reason": None} for i in choice["token_ids"]]
-        pieces[-1]["finish_reason"] = choice["finish_reason"]
-        events = [json.dumps({"choices": [piece]}) for piece in pieces]
-        return 200, "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
-
-
-@pytest.fixture(scope="module", params=["transformers", "own", "server"])
+@pytest.fixture(scope="module", params=["transformers", "own"])
 def make(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[Make]:
     if request.param == "transformers":
         yield lambda: TransformersReflectionLLM.from_pretrained(checkpoint, device="cpu")
-    elif request.param == "own":
+    else:
         own = runpy.run_path(str(EXAMPLE))["OwnEngine"]
         yield lambda: EngineReflectionLLM.from_engine(own(checkpoint), checkpoint)
-    else:
-        with Served(checkpoint) as server:
-            yield lambda: VLLMServerReflectionLLM(base_url=server.url)
 
 
 @pytest.fixture(scope="module")

@@ -163,22 +163,6 @@ def test_busy_and_restarting_servers_are_asked_again(
         assert loopback.times() == before + 3
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ((400, {"error": {"message": "too long"}}), "HTTP 400: .*too long"),
-        ((200, "<html>hello</html>"), "gave an answer that is not vLLM's"),
-    ],
-)
-def test_other_errors_are_not_retried(loopback: Loopback, answer: Answer, message: str) -> None:
-    with connect(loopback) as llm:
-        loopback.answers["/v1/completions"] = lambda body: answer
-        before = loopback.times()
-        with pytest.raises(EngineFailed, match=message):
-            decide(llm)
-        assert loopback.times() == before + 1
-
-
 def test_a_server_that_never_answers(loopback: Loopback) -> None:
     hold = threading.Event()
     with connect(loopback) as llm:
@@ -267,12 +251,22 @@ def test_broken_completions(loopback: Loopback, spoil: Callable[[dict[str, Any]]
 OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]}
 
 
-@pytest.mark.parametrize("answer", [[], "text", {"choices": None}, {"choices": [None]}, None, OLD])
-def test_answers_without_completions(loopback: Loopback, answer: Any) -> None:
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (400, {"error": {"message": "too long"}}),
+        (200, "<html>hello</html>"),
+        *[(200, json.dumps(each)) for each in ([], "text", {"choices": [None]}, None, OLD)],
+    ],
+)
+def test_other_answers_are_not_retried(loopback: Loopback, status: int, answer: Any) -> None:
     with connect(loopback) as llm:
-        loopback.answers["/v1/completions"] = lambda body: (200, json.dumps(answer))
-        with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's"):
+        loopback.answers["/v1/completions"] = lambda body: (status, answer)
+        before = loopback.times()
+        message = "HTTP 400: .*too long" if status == 400 else "gave an answer that is not vLLM's"
+        with pytest.raises(EngineFailed, match=message):
             decide(llm)
+        assert loopback.times() == before + 1
 
 
 # Connecting
