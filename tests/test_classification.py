@@ -71,7 +71,7 @@ async def test_what_a_provider_can_do_is_detected_once(
     assert prediction.is_hard == (mode != "logprobs")
     if prediction.is_hard:
         assert prediction.logprobs == {RELEVANT: 0.0, IRRELEVANT: ABSENT}
-    assert calls in (None, usage_of(result.results).requests)
+    assert calls in (None, usage_of(result.results)[0])
     assert len(first.classify([RELEVANCE])[0].results) == 1
     (other,) = await second.aclassify([RELEVANCE])
     assert other.predictions == result.predictions
@@ -100,7 +100,7 @@ def test_an_error_teaches_nothing_about_the_model() -> None:
     classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0), **LOGPROBS))
     failed = classifier.classify([RELEVANCE] * 3)
     assert [type(result.error) for result in failed] == [RateLimited] * 3
-    assert [usage_of(result.results).requests for result in failed] == [1, 0, 0]
+    assert [usage_of(result.results)[0] for result in failed] == [1, 0, 0]
     assert [result.error for result in classifier.classify([RELEVANCE] * 3)] == [None] * 3
     assert classifier.mode == "logprobs"
     refusing = ChatClassifier(Provider(answer=lambda p: ValueError("too long")))
@@ -296,7 +296,7 @@ async def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) 
     results += await classifier.aclassify([RELEVANCE])
     labels = [r.predictions[0] and r.predictions[0].label for r in results]
     assert labels == [RELEVANT, IRRELEVANT, None, None, RELEVANT]
-    assert [usage_of(r.results).requests for r in results] == [1, 2, 2, 1, 2]
+    assert [usage_of(r.results)[0] for r in results] == [1, 2, 2, 1, 2]
     assert waits == [7.0, 60.0, 0.5]
     assert isinstance(results[2].error, RateLimited)
     assert (classifier.counts["absent"], classifier.counts["failed"]) == (2, 2)

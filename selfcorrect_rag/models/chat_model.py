@@ -207,11 +207,8 @@ MAX_RETRY_AFTER = 60.0
 _CONFIG = RunnableConfig(tags=["nostream"])  # these calls are not part of the streamed answer
 
 
-class ModelCall(NamedTuple):
-    """A model, perhaps with bound options, and its input."""
-
-    model: Runnable[Any, Any]
-    input: Any
+ModelCall = tuple[Runnable[Any, Any], Any]
+"""A model, perhaps with bound options, and its input."""
 
 
 class CallResult(NamedTuple):
@@ -232,23 +229,16 @@ class CallResult(NamedTuple):
         return self.answer["raw"] if isinstance(self.answer, dict) else self.answer
 
 
-class CallUsage(NamedTuple):
-    """Requests and tokens of calls; tokens as far as the model reports them."""
-
-    requests: int
-    prompt_tokens: int
-    tokens: int
-
-
-def usage_of(results: Iterable[CallResult]) -> CallUsage:
-    """Return the usage of these calls together."""
+def usage_of(results: Iterable[CallResult]) -> tuple[int, int, int]:
+    """Return how many requests these calls took, and the tokens that their models report to have
+    read and written."""
     requests = read = written = 0
     for result in results:
         given = getattr(result.message, "usage_metadata", None) or {}
         requests += result.requests
         read += given.get("input_tokens") or 0
         written += given.get("output_tokens") or 0
-    return CallUsage(requests, read, written)
+    return requests, read, written
 
 
 Calls = Generator[list[ModelCall], list[CallResult], Result]
@@ -280,8 +270,9 @@ async def arun(calls: Calls[Result], max_concurrency: int) -> Result:
 
 
 def _invoke(call: ModelCall, attempt: int = 1) -> CallResult:
+    model, prompt = call
     try:
-        return CallResult(call.model.invoke(call.input, _CONFIG), None, attempt)
+        return CallResult(model.invoke(prompt, _CONFIG), None, attempt)
     except Exception as error:
         if attempt == 2 or (seconds := retry_after(error)) is None:
             return CallResult(None, error, attempt)
@@ -290,9 +281,10 @@ def _invoke(call: ModelCall, attempt: int = 1) -> CallResult:
 
 
 async def _ainvoke(call: ModelCall, semaphore: asyncio.Semaphore, attempt: int = 1) -> CallResult:
+    model, prompt = call
     async with semaphore:
         try:
-            return CallResult(await call.model.ainvoke(call.input, _CONFIG), None, attempt)
+            return CallResult(await model.ainvoke(prompt, _CONFIG), None, attempt)
         except Exception as error:
             if attempt == 2 or (seconds := retry_after(error)) is None:
                 return CallResult(None, error, attempt)

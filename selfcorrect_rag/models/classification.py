@@ -227,17 +227,17 @@ class ChatClassifier:
         if is_retry:
             prompt = task.retry or f"{prompt}\n\n{_reminder(task)}"
         if mode == "text":
-            return ModelCall(self.model, prompt)
+            return self.model, prompt
         if mode == "structured":
             structured = self.model.with_structured_output  # type: ignore[attr-defined]
-            return ModelCall(structured(_schema(task), include_raw=True), prompt)
+            return structured(_schema(task), include_raw=True), prompt
         # A token has at least one character, so this many tokens never cut a label.
         longest = sum(
             len(field.name) + 3 + max(map(len, field.parser.labels)) for field in task.fields
         )
         limit = {} if task.is_long else {"max_tokens": longest}
         asked = {"temperature": 0, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **limit}
-        return ModelCall(self.model.bind(**asked), prompt)
+        return self.model.bind(**asked), prompt
 
 
 class _Pending:

@@ -15,7 +15,6 @@ from selfcorrect_rag.models.chat_model import (
     LONGEST_ANSWER,
     CallResult,
     Calls,
-    ModelCall,
     arun,
     is_refusal,
     model_name,
@@ -165,15 +164,13 @@ class PromptedReflectionLLM(ReflectionLLM):
         options = {**sampling, "max_tokens": max_tokens + self.thinking_tokens}
         yield from self._write(going, options, stop)
         if critique:
-            written = [(segment, segment.critique_prompts) for segment in going if segment.text]
-            chunks = [
-                (segment, chunk)
-                for segment, every in written
-                for chunk in _chunks(every, len(every) if self.joined else 1)
-            ]
-            yield from self._ask(
-                [segment.question(chunk, segment.judged) for segment, chunk in chunks]
-            )
+            questions = []
+            for segment in (segment for segment in going if segment.text):
+                support = [ISSUP] if segment.has_evidence else []
+                every = [*support, RETRIEVE_MORE if segment.is_open else ISUSE]
+                chunks = _chunks(every, len(every) if self.joined else 1)
+                questions += [segment.question(chunk, segment.judged) for chunk in chunks]
+            yield from self._ask(questions)
         return [segment.finished() for segment in pending]
 
     def _judge_passages(self, pending: "Sequence[_Pending]") -> Calls[None]:
@@ -218,7 +215,7 @@ class PromptedReflectionLLM(ReflectionLLM):
             if not waiting:
                 break
             bound = self.model.bind(**levels[level])
-            results = yield [ModelCall(bound, prompts[i]) for i in waiting]
+            results = yield [(bound, prompts[i]) for i in waiting]
             for i, result in zip(waiting, results, strict=True):
                 tried[i].append(result)
             if len(waiting) == len(prompts) and any(r.error is None for r in results):
@@ -256,12 +253,6 @@ class _Pending:
     def isrel(self) -> float:
         """The ISREL score; an absent one ranks between relevant and irrelevant."""
         return critique_score(self.reflections[0]) if self.reflections else 0.5
-
-    @property
-    def critique_prompts(self) -> list[CritiquePrompt]:
-        """The critique prompts for the written segment."""
-        support = [ISSUP] if self.has_evidence else []
-        return [*support, RETRIEVE_MORE if self.is_open else ISUSE]
 
     @property
     def judged(self) -> Instance:
@@ -312,7 +303,7 @@ class _Pending:
         self.is_open = goes_on and bool(self.text)
         logprobs = [token["logprob"] for token in tokens_of(result.message) or ()]
         self.mean_logprob = math.fsum(logprobs) / len(logprobs) if logprobs else None
-        self.tokens = len(logprobs) or usage_of(results).tokens
+        self.tokens = len(logprobs) or usage_of(results)[2]
         self.results += results
 
     def finished(self) -> Segment:
@@ -320,8 +311,8 @@ class _Pending:
         control = [Piece(kind="control", text=r["token"]) for r in self.reflections]
         first = 1 if self.reflections and self.reflections[0]["group"] == Group.ISREL else 0
         text = [Piece(kind="text", text=self.text)] if self.text else []
-        usage, mean = usage_of(self.results), self.mean_logprob
-        tokens = max(usage.tokens, self.tokens)
+        requests, read, written = usage_of(self.results)
+        tokens, mean = max(written, self.tokens), self.mean_logprob
         reason = "pruned" if self.is_pruned else self.finish_reason
         return Segment(
             text=self.text,
@@ -331,9 +322,9 @@ class _Pending:
             finish_reason="retrieval" if self.next else reason,
             tokens=tokens,
             logprob=None if mean is None else mean * tokens,
-            prompt_tokens=usage.prompt_tokens,
+            prompt_tokens=read,
             shortened=0,
-            requests=usage.requests,
+            requests=requests,
         )
 
 
