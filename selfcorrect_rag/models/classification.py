@@ -140,14 +140,39 @@ class Prediction(NamedTuple):
     """Whether there are no probabilities: the label then has 0, the others :data:`ABSENT`."""
 
 
-class ClassificationResult(NamedTuple):
-    """The predictions of one classification, by field; None if two answers were unreadable."""
+class ClassificationResult:
+    """The predictions of one classification."""
 
-    predictions: list[Prediction | None]
-    error: Exception | None
-    """The provider's error, if it gave no answer."""
-    results: list[CallResult]
-    """The results of its calls."""
+    def __init__(self, task: Classification) -> None:
+        self.task = task
+        self.error: Exception | None = None
+        """The provider's error, if it gave no answer."""
+        self.results: list[CallResult] = []
+        """The results of its calls."""
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget what was read; of answers in different modes, the last one counts."""
+        self.predictions: list[Prediction | None] = [None] * len(self.task.fields)
+        """By field; None if two answers were unreadable."""
+        self.is_retry, self._answers = False, 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is to be asked, or asked again."""
+        return self.error is None and self._answers < 2 and None in self.predictions
+
+    def take(self, mode: Mode, result: CallResult) -> None:
+        """Record an answer to the prompt, with or without the reminder."""
+        self.results.append(result)
+        self.error = result.error
+        if result.error is not None:
+            return
+        self._answers += 1
+        read = _read_structured if mode == "structured" else _read_text
+        pairs = zip(self.predictions, read(self.task, result), strict=True)
+        self.predictions = [old or new for old, new in pairs]
+        self.is_retry |= self._answers == 1 and None in self.predictions
 
 
 class ChatClassifier:
@@ -182,7 +207,7 @@ class ChatClassifier:
 
     def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:
         """Make the calls of :meth:`classify`."""
-        every = [_Pending(task) for task in classifications]
+        every = [ClassificationResult(task) for task in classifications]
         if every and self.mode is None:
             yield from self._detect_mode(every[0])
         if self.mode is None:  # the first call failed
@@ -195,14 +220,16 @@ class ChatClassifier:
                     pending.take(self.mode, result)
         with self._lock:
             for pending in every:
-                self.counts["classifications"] += 1
-                self.counts["retried"] += pending.is_retry
-                self.counts["failed"] += pending.error is not None
-                self.counts["absent"] += pending.predictions.count(None)
-                self.counts["hard"] += sum(p is not None and p.is_hard for p in pending.predictions)
-        return [ClassificationResult(p.predictions, p.error, p.results) for p in every]
+                self.counts.update(
+                    classifications=1,
+                    retried=pending.is_retry,
+                    failed=pending.error is not None,
+                    absent=pending.predictions.count(None),
+                    hard=sum(p is not None and p.is_hard for p in pending.predictions),
+                )
+        return every
 
-    def _detect_mode(self, pending: "_Pending") -> Calls[None]:
+    def _detect_mode(self, pending: ClassificationResult) -> Calls[None]:
         """Set :attr:`mode` by the first classification; it stays None if the provider fails."""
         modes: tuple[Mode, ...] = ("logprobs", "structured", "text")
         for mode in modes:
@@ -232,43 +259,10 @@ class ChatClassifier:
             structured = self.model.with_structured_output  # type: ignore[attr-defined]
             return structured(_schema(task), include_raw=True), prompt
         # A token has at least one character, so this many tokens never cut a label.
-        longest = sum(
-            len(field.name) + 3 + max(map(len, field.parser.labels)) for field in task.fields
-        )
+        longest = sum(len(f.name) + 3 + max(map(len, f.parser.labels)) for f in task.fields)
         limit = {} if task.is_long else {"max_tokens": longest}
         asked = {"temperature": 0, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **limit}
         return self.model.bind(**asked), prompt
-
-
-class _Pending:
-    """A classification in progress."""
-
-    def __init__(self, task: Classification) -> None:
-        self.task = task
-        self.error: Exception | None = None
-        self.results: list[CallResult] = []
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget what was read; of answers in different modes, the last one counts."""
-        self.predictions: list[Prediction | None] = [None] * len(self.task.fields)
-        self.is_retry, self._answers = False, 0
-
-    @property
-    def is_open(self) -> bool:
-        return self.error is None and self._answers < 2 and None in self.predictions
-
-    def take(self, mode: Mode, result: CallResult) -> None:
-        """Record an answer to the prompt, with or without the reminder."""
-        self.results.append(result)
-        self.error = result.error
-        if result.error is not None:
-            return
-        self._answers += 1
-        read = _read_structured if mode == "structured" else _read_text
-        pairs = zip(self.predictions, read(self.task, result), strict=True)
-        self.predictions = [old or new for old, new in pairs]
-        self.is_retry |= self._answers == 1 and None in self.predictions
 
 
 def _is_supported(mode: Mode, result: CallResult) -> bool:
