@@ -1,16 +1,13 @@
 """Scripted chat models in the shapes that providers' answers have."""
 
-import asyncio
 import math
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
@@ -62,7 +59,6 @@ class Provider(BaseChatModel):
     """Options that it knows; others are ignored."""
     refuses: frozenset[str] = frozenset()
     """Options that it answers with an error."""
-    extra_body: dict[str, Any] | None = None
     _calls: list[tuple[str, dict[str, Any]]] = PrivateAttr(default_factory=list)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
@@ -117,41 +113,6 @@ def saying(text: str) -> Provider:
     return Provider(answer=lambda prompt: text)
 
 
-class Slow(Provider):
-    """One that takes its time, and knows how many calls it had at once."""
-
-    seconds: float = 0.02
-    _busy: int = PrivateAttr(default=0)
-    _busiest: int = PrivateAttr(default=0)
-
-    @property
-    def busiest(self) -> int:
-        return self._busiest
-
-    @contextmanager
-    def _counted(self) -> Iterator[None]:
-        with self._lock:
-            self._busy += 1
-            self._busiest = max(self._busiest, self._busy)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._busy -= 1
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        with self._counted():
-            time.sleep(self.seconds)
-            return super()._generate(messages, *args, **kwargs)
-
-    async def _agenerate(
-        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
-    ) -> ChatResult:
-        with self._counted():
-            await asyncio.sleep(self.seconds)
-            return super()._generate(messages, *args, **kwargs)
-
-
 class ToolCaller(Provider):
     """One that can call tools, which LangChain makes structured output of."""
 
@@ -159,35 +120,6 @@ class ToolCaller(Provider):
         return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
 
 
-class Streaming(Provider):
-    """One that gives its answers in chunks, log-probabilities with them, as ``streaming=True``."""
-
-    def _stream(
-        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
-    ) -> Iterator[ChatGenerationChunk]:
-        message = self._message(messages, kwargs)
-        for token in (message.response_metadata["logprobs"] or {"content": []})["content"]:
-            metadata = {"logprobs": {"content": [token]}}
-            yield ChatGenerationChunk(
-                message=AIMessageChunk(token["token"], response_metadata=metadata)
-            )
-
-    async def _astream(
-        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        for chunk in self._stream(messages, **kwargs):
-            yield chunk
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        kwargs.pop("run_manager", None), kwargs.pop("stop", None)
-        chunks = list(self._stream(messages, **kwargs))
-        message = chunks[0].message
-        for chunk in chunks[1:]:
-            message = message + chunk.message  # type: ignore[assignment]
-        return ChatResult(generations=[ChatGeneration(message=message)])
-
-
-LOGPROBS = {"takes": frozenset({"logprobs"}), "refuses": frozenset({"extra_body"})}
+LOGPROBS = {"takes": frozenset({"logprobs"})}
 """A server in the shape of OpenAI's."""
-VLLM = {"takes": frozenset({"logprobs", "extra_body"})}
 REFUSES = {"refuses": frozenset({"logprobs"})}

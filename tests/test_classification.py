@@ -19,7 +19,7 @@ from selfcorrect_rag.models.classification import (
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
 from selfcorrect_rag.prompts.labels import LabelParser
 from selfcorrect_rag.reflection import probabilities
-from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, Streaming, ToolCaller
+from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller
 
 RELEVANCE = Classification("Rating:", (LabelField(ISREL.label_parser),))
 SUPPORT = Classification("Score:", (LabelField(ISSUP.label_parser),))
@@ -49,7 +49,6 @@ def masses(*pieces: Any, task: Classification = SUPPORT) -> dict[str, float]:
     ("model", "mode", "calls"),
     [
         (Provider(answer=lambda p: "[Relevant]", **LOGPROBS), "logprobs", 1),
-        (Streaming(answer=lambda p: [("[Rel", 0.9), ("evant]", 1.0)], **LOGPROBS), "logprobs", 1),
         (ToolCaller(answer=lambda p: "[Relevant]", **REFUSES), "structured", 2),
         (ToolCaller(answer=lambda p: "[Relevant]"), "structured", 2),
         (Provider(answer=lambda p: "[Relevant]", **REFUSES), "text", 2),

@@ -4,9 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag import SelfRAGSettings, create_self_rag
+from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.models.chat_model import LONGEST_ANSWER
@@ -14,8 +13,6 @@ from selfcorrect_rag.models.classification import ABSENT
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.prompts.chat import (
     END,
-    joint_critique_prompt,
-    passages_critique_prompt,
     segment_request,
 )
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE, Instance
@@ -61,16 +58,6 @@ def test_a_candidate_with_probabilities() -> None:
     assert segment["logprob"] is not None
     # p(y|x,d) is the geometric mean over the text's tokens alone: sqrt(1/2 * 1/8) = 1/4.
     assert 2.718281828 ** (segment["logprob"] / segment["tokens"]) == pytest.approx(0.25)
-
-
-@pytest.mark.parametrize("kind", [Provider, ToolCaller])
-def test_hard_labels_are_marked(kind: type[Provider]) -> None:
-    llm = PromptedReflectionLLM(kind(answer=hard(reader), **REFUSES))
-    (segment,) = generate(llm, NOVEL)
-    assert {r["prompted"] for r in segment["reflections"]} == {"hard"}
-    assert critique(segment["reflections"]) == {"ISREL": 1.0, "ISSUP": 1.0, "ISUSE": 1.0}
-    assert sorted(segment["reflections"][0]["logprobs"].values()) == [ABSENT, 0.0]
-    assert segment["logprob"] is None, "a probability that was not given is not made up"
 
 
 def test_reasoning_is_not_part_of_a_segment() -> None:
@@ -128,11 +115,6 @@ def test_how_many_are_written(fields: Any, run: Any, texts: list[str]) -> None:
     assert [s["text"] for s in llm._segments(prompts(*PASSAGES), **options)] == texts
 
 
-def test_the_best_of_irrelevant_passages_is_written_from() -> None:
-    segments = generate(PromptedReflectionLLM(Provider(answer=reader, **LOGPROBS)), TOWN, TOWN)
-    assert [s["finish_reason"] for s in segments] == ["end", "pruned"]
-
-
 def test_one_critique_a_call_is_the_papers_own_prompt() -> None:
     def single(prompt: str) -> str:
         if is_writing(prompt):
@@ -161,21 +143,6 @@ def test_no_batch_takes_more_calls_than_it_says() -> None:
             (decided,) = llm.choose([decision_prompt(QUESTION)], Group.RETRIEVE)
             assert decided["requests"] <= llm.most_calls(1, choose=True)
     assert PromptedReflectionLLM(Provider(answer=reader)).most_calls(3, critique=False) == 3
-
-
-def test_constant_text_comes_first_for_prefix_caches() -> None:
-    one = Instance(QUESTION, segment="A.", evidence="One.")
-    other = Instance(QUESTION, segment="B.", evidence="Two.")
-    for build in (
-        lambda instance: joint_critique_prompt([ISSUP, ISUSE], instance),
-        lambda instance: passages_critique_prompt(ISREL, [instance, instance]),
-    ):
-        prompt, changed = build(one), build(other)
-        question = prompt.index(QUESTION)
-        assert prompt[:question] == changed[:question]
-        assert prompt.index("One.") > question
-    prefix = ISSUP.prefix + "\n\n##\n" + ISUSE.prefix
-    assert joint_critique_prompt([ISSUP, ISUSE], one).startswith(prefix)
 
 
 # Refused options, failures, limits
@@ -334,16 +301,6 @@ async def test_self_rag_over_a_plain_chat_model(model: Any, is_hard: bool) -> No
     assert again["candidates"] == graph.invoke(ASKED)["candidates"] == result["candidates"]
 
 
-def test_thresholds_and_constraints_work_unchanged() -> None:
-    model = Provider(answer=reader, **LOGPROBS)
-    graph = create_self_rag(model, lambda query: PASSAGES, settings=SelfRAGSettings(threshold=0.8))
-    result = graph.invoke(ASKED)
-    assert not result["retrieval"]["retrieve"]
-    assert (result["answer"], result["citations"]) == ("Nobody knows..", [])
-    strict = {"hard_constraints": ("[Fully supported]",), "mode": "always"}
-    assert graph.invoke(ASKED, context=strict)["answer"] == "Austen."
-
-
 def essay(prompt: str) -> Any:
     """A model that keeps to no form, so that each critique is asked for twice."""
     return "It depends." if is_writing(prompt) else "Let me think about that at length."
@@ -380,9 +337,3 @@ def test_a_closed_set_keeps_to_the_calls_too(most: int) -> None:
     model._calls.clear()
     graph.invoke(ASKED, context={**options, "max_model_calls": most})
     assert len(model.calls) <= most
-
-
-def test_only_models_are_taken() -> None:
-    for wrong in (RunnableLambda(str), 7, None):
-        with pytest.raises(TypeError, match="llm must be a ReflectionLLM"):
-            create_self_rag(wrong, lambda query: [])  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.reflection import TOKENS, UTILITY, Group
 from selfcorrect_rag.state import Candidate
 from tests.conftest import talkative
-from tests.providers import VLLM, Provider
+from tests.providers import LOGPROBS, Provider
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -160,7 +160,7 @@ def test_a_later_isrel_is_of_a_passage_that_the_model_made_up() -> None:
 
 def test_a_chat_model_criticises_its_whole_answers() -> None:
     """Although it would write by sentence in long form."""
-    llm = PromptedReflectionLLM(Provider(answer=reader, **VLLM), sentences=True)
+    llm = PromptedReflectionLLM(Provider(answer=reader, **LOGPROBS), sentences=True)
     passages = [document("Emma", "Emma is a novel by Jane Austen.")]
     graph = create_self_rag(llm, lambda _: passages)
     result = graph.invoke(
