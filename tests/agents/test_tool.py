@@ -100,7 +100,7 @@ def test_an_error_of_ours_is_for_the_model_to_read() -> None:
     agent: Any = create_agent(asking("crag", " "), [as_tool(crag())])
     (said,) = tool_messages(agent.invoke(ASKED))
     assert (said.status, said.artifact) == ("error", None)
-    assert "it is empty" in said.content
+    assert "question is empty" in said.content
 
     def broken(messages: Any) -> str:
         raise ZeroDivisionError
