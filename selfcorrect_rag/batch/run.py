@@ -8,6 +8,7 @@ OUT/settings.json, summary.json, lock
 import asyncio
 import json
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -281,6 +282,9 @@ def open_ray(cluster: Cluster) -> Iterator[Any]:
         options = {"runtime_env": {"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}}}
     is_ours = not ray.is_initialized()
     try:
+        if is_ours and ":" in address:  # where Ray itself would wait for minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
         if is_ours:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except (Exception, SystemExit) as error:  # Ray ends the process if a node does not answer
