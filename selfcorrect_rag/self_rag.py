@@ -113,11 +113,7 @@ def self_rag_builder(
     graph.add_conditional_edges(
         "beam_select",
         _next_segment,
-        {
-            "retrieval": "retrieve",
-            "no retrieval": "generate_and_critique",
-            "done": "write_answer",
-        },
+        {"retrieval": "retrieve", "no retrieval": "generate_and_critique", "done": "write_answer"},
     )
     return graph
 

@@ -7,9 +7,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.reflection import (
-    Reflection,
-)
+from selfcorrect_rag.reflection import Reflection
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,

@@ -90,8 +90,7 @@ def test_marks_of_a_page_are_not_taken_for_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "quote"),
-    [("The door is red.", "The door is red."), ("It was painted.", "")],
+    ("said", "quote"), [("The door is red.", "The door is red."), ("It was painted.", "")]
 )
 def test_a_quote_is_the_sentence_that_says_it_word_for_word(said: str, quote: str) -> None:
     (citation,) = citations_of([candidate(said)])

@@ -58,11 +58,7 @@ KEYS = {
 
 def test_the_vocabulary_is_that_of_released_checkpoints() -> None:
     assert len(CONTROL_TOKENS) == len(set(CONTROL_TOKENS)) == 15
-    assert CONTROL_TOKENS[:3] == (
-        "[No Retrieval]",
-        "[Retrieval]",
-        "[Continue to Use Evidence]",
-    )
+    assert CONTROL_TOKENS[:3] == ("[No Retrieval]", "[Retrieval]", "[Continue to Use Evidence]")
     assert CONTROL_TOKENS[5:7] == ("<paragraph>", "</paragraph>")
     assert CONTROL_TOKENS[-1] == "[No support / Contradictory]"
 

@@ -9,14 +9,7 @@ from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
 from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import Segment
 from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document
-from tests.scripted import (
-    FULL,
-    RELEVANT,
-    USEFUL,
-    ScriptedReflectionLLM,
-    passage_of,
-    segment,
-)
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
 
 
 def write(prompt: str) -> Segment:

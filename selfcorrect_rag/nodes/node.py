@@ -16,11 +16,7 @@ from uuid import uuid4
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.config import (
-    ensure_config,
-    merge_configs,
-    var_child_runnable_config,
-)
+from langchain_core.runnables.config import ensure_config, merge_configs, var_child_runnable_config
 from langgraph.cache.base import BaseCache
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import StateGraph
