@@ -173,12 +173,6 @@ def test_depth_is_the_number_of_segments(depth: int) -> None:
     assert f"limit of {depth} segments" in result["notes"][-1]
 
 
-def test_width_bounds_the_beams() -> None:
-    for width, expected in ((1, 2), (2, 4), (5, 4)):
-        _, llm = ask(two_segments, A, B, beam_width=width)
-        assert len(llm.calls[2]) == expected
-
-
 def test_paths_are_compared_by_the_rule_that_is_chosen() -> None:
     """One strong segment, or three fair ones."""
 
@@ -267,12 +261,6 @@ def spoilt(given: Reflection) -> Reflection:
     return {**given, "logprobs": dict.fromkeys(given["logprobs"], NAN)}
 
 
-def test_a_segment_cut_at_its_limit_is_said() -> None:
-    result, _ = ask(lambda prompt: segment("And then", RELEVANT, finish_reason="length"), A)
-    assert result["answer"] == "And then"
-    assert "limit of 100 tokens" in result["notes"][-1]
-
-
 def test_a_candidate_without_text_is_not_chosen() -> None:
     def write(prompt: str) -> Segment:
         if passage_of(prompt) == "A":
@@ -301,12 +289,6 @@ def test_closed_sets_sum_scores_by_answer() -> None:
     assert result["score"] == pytest.approx(1.4)
     named, _ = ask(write, A, B, document("C"), options=["True", "False"])
     assert named["answer"] == "False"
-
-
-def test_no_candidate_gives_an_option() -> None:
-    result, _ = ask(lambda prompt: segment("Perhaps.", RELEVANT), A, options=["yes", "no"])
-    assert result["answer"] == "Perhaps."
-    assert "none of the options" in result["notes"][0] or "no candidate" in result["notes"][0]
 
 
 def test_candidates_that_match_no_option_are_left_out_of_the_sum_and_counted() -> None:

@@ -57,26 +57,6 @@ def test_a_mark_that_the_answer_has_is_not_set_again() -> None:
     assert [cited["number"] for cited in result["citations"]] == [1]
 
 
-def test_studio_sees_the_routes() -> None:
-    edges = {
-        (edge.source, edge.target)
-        for edge in create_instruct_rag(echo(), lambda query: []).get_graph().edges
-    }
-    assert edges == {
-        ("__start__", "read_question"),
-        ("read_question", "retrieve"),
-        ("read_question", "write_rationale"),
-        ("retrieve", "choose_demonstrations"),
-        ("retrieve", "write_rationale"),
-        ("retrieve", "judge_sufficiency"),
-        ("judge_sufficiency", "choose_demonstrations"),
-        ("judge_sufficiency", "write_rationale"),
-        ("judge_sufficiency", "__end__"),
-        ("choose_demonstrations", "write_rationale"),
-        ("write_rationale", "__end__"),
-    }
-
-
 # What is written, read
 
 
@@ -136,11 +116,6 @@ def test_documents_are_numbered_as_they_are_shown() -> None:
     assert first["numbering"] == [0, 1, 2]
 
 
-def test_as_many_documents_as_the_setting_says() -> None:
-    assert len(run(titles=[str(n) for n in range(9)])["passages"]) == 5
-    assert len(run(titles=[str(n) for n in range(9)], passages=7)["passages"]) == 7
-
-
 @pytest.mark.parametrize("written", ["", "  \n"])
 def test_an_empty_text_has_a_stated_answer(written: str) -> None:
     graph = create_instruct_rag(FakeListChatModel(responses=[written]), lambda query: documents())
@@ -178,6 +153,3 @@ def test_a_pause_inside_the_retriever_is_no_failure() -> None:
     resume: Any = Command(resume="Emma")
     result = graph.invoke(resume, config)
     assert (result["passages"][0].id, result["notes"]) == ("Emma", [])
-
-
-# Turns and twins

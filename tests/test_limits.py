@@ -1,12 +1,10 @@
 """Limits on the cost of a question, and faults after something was written."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.errors import ModelFailed, RetrievalFailed
 from selfcorrect_rag.nodes.limits import limit_met
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.settings import Settings
@@ -98,45 +96,3 @@ def test_limit_on_tokens_counts_what_models_report() -> None:
     state = {"route": [{**FREE, "prompt_tokens": None}, {**FREE, "prompt_tokens": 90}]}
     assert limit_met(state, Settings(max_tokens=100), 1, 10) is None
     assert limit_met(state, Settings(max_tokens=100), 1, 11) == "max_tokens"
-
-
-# Faults
-
-
-class Breaking(ScriptedReflectionLLM):
-    """Fails from its n-th call on."""
-
-    works: int
-
-    def _segments(self, prompts: Any, **options: Any) -> list[Segment]:
-        if len(self.calls) == self.works:
-            raise ConnectionError("the model is down")
-        return super()._segments(prompts, **options)
-
-
-@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
-def test_a_model_that_fails_late_gives_the_best_so_far(asynchronous: bool) -> None:
-    graph = create_self_rag(Breaking(write=write, works=2), lambda _: [document("A")])
-    result = asyncio.run(graph.ainvoke(QUESTION)) if asynchronous else graph.invoke(QUESTION)
-    assert (result["answer"], result["stopped"]) == ("First.", "model")
-    assert "the model is down" in result["notes"][0]
-    assert "the answer ends after segment 1" in result["notes"][0]
-    assert result["usage"]["model_calls"] == 3, "the failed call counts"
-    assert [run["failed"] for run in result["route"]].count("model") == 1
-    with pytest.raises(ModelFailed):
-        create_self_rag(Breaking(write=write, works=1), lambda _: [document("A")]).invoke(QUESTION)
-
-
-def test_a_retriever_that_fails_late_only_ends_the_beams_that_asked() -> None:
-    queries: list[str] = []
-
-    def retrieve(query: str) -> Any:
-        queries.append(query)
-        if len(queries) > 1:
-            raise OSError("the index is gone")
-        return [document("A")]
-
-    result = ask(ScriptedReflectionLLM, retrieve)
-    assert (result["answer"], result["stopped"]) == ("First.", "retriever")
-    with pytest.raises(RetrievalFailed, match="the index is gone"):
-        create_self_rag(ScriptedReflectionLLM(write=write), retrieve).invoke(QUESTION)

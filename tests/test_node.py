@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage
 from langgraph.graph import StateGraph
 from langgraph.types import RetryPolicy
 
 import selfcorrect_rag
-from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import BadInput, ModelFailed, RetrievalFailed
 from selfcorrect_rag.models.off_loop import LONG
 from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.settings import SelfRAGSettings, Settings
 from selfcorrect_rag.state import SelfRAGState
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.scripted import document
 
 QUESTION: Any = {"question": "Who?"}
 
@@ -130,39 +128,6 @@ def test_a_node_alone_names_what_its_state_lacks() -> None:
     with pytest.raises(BadInput, match="retrieve reads 'question'"):
         node.invoke({"passages": []})
     assert node.invoke(QUESTION)["passages"] == []
-
-
-class Flaky:
-    """A retriever that fails the first times."""
-
-    def __init__(self, failures: int) -> None:
-        self.calls, self.failures = 0, failures
-
-    def __call__(self, query: str) -> list[Document]:
-        self.calls += 1
-        if self.calls <= self.failures:
-            raise ConnectionError("no connection")
-        return [document("A")]
-
-
-def reflecting() -> ScriptedReflectionLLM:
-    return ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL, USEFUL))
-
-
-@both
-@pytest.mark.parametrize(("failures", "answers"), [(2, True), (3, False)])
-def test_a_retry_policy_repeats_a_node_before_the_fault_is_handled(
-    failures: int, answers: bool, asynchronous: bool
-) -> None:
-    flaky = Flaky(failures)
-    policy = RetryPolicy(max_attempts=3, initial_interval=0.0, jitter=False)
-    graph = create_self_rag(reflecting(), flaky, retry_policy=policy)
-    if answers:
-        assert invoke(graph, QUESTION, asynchronous)["answer"] == "Red."
-    else:
-        with pytest.raises(RetrievalFailed, match="no connection"):
-            invoke(graph, QUESTION, asynchronous)
-    assert flaky.calls == 3
 
 
 @pytest.mark.parametrize(

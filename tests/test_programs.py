@@ -8,13 +8,8 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag import create_crag
 from selfcorrect_rag.demo import RuleChatModel
-from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.reader import ReaderEmbeddings
-from selfcorrect_rag.search import Index
-from tests.crag_runs import WordEvaluator
-from tests.reader.scripted_reader import ScriptedReader
 from tests.test_examples import PENICILLIN, example, small_demo  # noqa: F401
 from tests.test_vllm_server import Loopback, loopback  # noqa: F401
 
@@ -116,26 +111,3 @@ def test_crag_in_an_own_graph_and_a_node_alone(capsys: pytest.CaptureFixture[str
     replied, graded = capsys.readouterr().out.splitlines()
     assert replied == "Alexander Fleming ['Alexander Fleming']"
     assert re.match(r"correct \[0\.[89]", graded)  # by the type that the processor multiplies in
-
-
-def test_a_hundred_questions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scripted = ScriptedReader({"Alexander Fleming": 0.9})
-    monkeypatch.setattr("selfcorrect_rag.reader.Reader.load", lambda folder=None: scripted)
-    graded = "selfcorrect_rag.serving.parts.ReaderEvaluator"
-    monkeypatch.setattr(graded, lambda reader: WordEvaluator())
-    known = {"Who discovered penicillin?": "Alexander Fleming", "Who wrote Emma?": "Jane Austen"}
-    rows = [{"question": q, "answers": [a]} for q, a in known.items()] * 60
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    example("hundred_questions").main(str(questions), str(tmp_path / "run"))
-    rag, crag = capsys.readouterr().out.splitlines()
-    assert rag == "rag: 0.50 right (95 %: 0.40 to 0.60)"
-    assert crag.startswith("crag: ")
-    assert len((tmp_path / "run" / "rows.jsonl").read_text().splitlines()) == 2 * 100
-
-
-def test_an_index_given_as_a_retriever_is_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(BadArgument, match=r"got Index: give its \.as_retriever\(\)"):
-        create_crag(RuleChatModel(), Index(tmp_path / "new", "bm25"), RuleChatModel())  # type: ignore[arg-type]

@@ -114,14 +114,6 @@ def test_probabilities_sum_to_one_in_every_group(group: Group, data: st.DataObje
     assert all(0 <= p <= 1 for p in normal.values())
 
 
-def test_a_token_without_a_probability_has_none_and_all_without_is_an_error() -> None:
-    assert probabilities({"a": -math.inf, "b": -900.0}) == {"a": 0.0, "b": 1.0}
-    with pytest.raises(ValueError, match="no finite"):
-        probabilities({"a": -math.inf, "b": -math.inf})
-    with pytest.raises(ValueError, match="no finite"):
-        probabilities({})
-
-
 unit = st.floats(0, 1)
 
 
@@ -139,13 +131,6 @@ def test_a_reflection_with_a_value_that_is_no_log_probability_says_nothing(
         )
         assert not is_readable(given)
         assert critique([given]) == critique_of(isrel=None, issup=None, isuse=None)
-
-
-def test_a_retrieval_token_is_readable_by_the_pair_that_is_compared() -> None:
-    going_on = reflection({"[Continue to Use Evidence]": 1.0})
-    unknown = dict.fromkeys(TOKENS[Group.RETRIEVE], -math.inf)
-    assert not is_readable({**going_on, "logprobs": {**unknown, CONTINUE: -0.1}})
-    assert is_readable({**going_on, "logprobs": {**unknown, "[No Retrieval]": -0.1}})
 
 
 # Paths

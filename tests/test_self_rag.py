@@ -8,6 +8,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
+from selfcorrect_rag.events import EVENTS
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,
@@ -242,8 +243,9 @@ def test_streams_say_what_happens() -> None:
         "beam_select",
         "write_answer",
     ]
-    events = [chunk["event"] for mode, chunk in seen if mode == "custom"]
-    assert events == [
+    events = [dict(chunk) for mode, chunk in seen if mode == "custom"]
+    assert all([*event] == ["event", *EVENTS[event["event"]].split()] for event in events)
+    assert [event["event"] for event in events] == [
         "retrieval_decided",
         "retrieved",
         "candidate_scored",

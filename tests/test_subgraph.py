@@ -9,7 +9,6 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.types import Command
 from pydantic import BaseModel
 
 from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, SelfRAGSettings
@@ -118,14 +117,3 @@ def test_the_parent_sees_documents_and_scores_in_its_stream(make: Callable[..., 
     inside = [name for namespace, update in steps if namespace for name in update]
     assert inside[0] == "read_question"
     assert len(inside) >= 3
-
-
-async def test_a_pause_inside_goes_up_and_resumes() -> None:
-    outer = parent(
-        crag("Noise.", settings=CRAGSettings(approve_search=True)), None, InMemorySaver()
-    )
-    (pause,) = outer.invoke(say("Who?"), THREAD)["__interrupt__"]
-    assert pause.value["ask"] == "search the web?"
-    result = await outer.ainvoke(Command(resume="yes"), THREAD)
-    assert "Gold of the web." in result["answer"]
-    assert result["visited"] == ["greet", result["answer"]]

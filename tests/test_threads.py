@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
@@ -180,18 +179,6 @@ def test_the_settings_of_a_turn_are_fixed_when_it_begins_and_a_fork_may_change_t
     assert made.get_state(THREAD).values["settings"] == {"depth": 3}, "not the last turn's"
 
 
-def test_a_failed_turn_is_resumed_from_its_last_step() -> None:
-    parts = Failing()
-    made = parts.graph(checkpointer=InMemorySaver())
-    parts.broken.add("Who?")
-    with pytest.raises(ModelFailed):
-        made.invoke({"question": "Who?"}, THREAD)
-    parts.broken.clear()
-    result = made.invoke(None, THREAD)
-    assert result["answer"] == "From Who?."
-    assert [run["step"] for run in result["route"]].count("retrieve") == 1
-
-
 # Settings
 
 
@@ -218,23 +205,6 @@ def test_settings_in_configurable_are_refused_not_ignored() -> None:
             run({"question": "Who?"}, {"configurable": {"mode": "never", "theirs": 1}})
     copied: Any = {"configurable": {"mode": "never", "theirs": 1}}  # as a LangGraph server does
     assert made.invoke({"question": "Who?"}, copied, context={"mode": "never"})["passages"] == []
-
-
-# Other graphs
-
-
-def test_as_a_subgraph_the_question_of_the_parent_decides() -> None:
-    def asked(question: str) -> Any:
-        return {"messages": [("user", question)]}
-
-    parent = StateGraph(MessagesState)
-    parent.add_node("rag", graph())
-    parent.add_edge(START, "rag")
-    compiled = parent.compile(checkpointer=InMemorySaver())
-    for question in ("One?", "Two?"):
-        result = compiled.invoke(asked(question), THREAD)
-        assert result["messages"][-1].text == f"From {question}. [1]"
-    assert len(result["messages"]) == 4, "no reply twice"
 
 
 # Concurrency

@@ -5,19 +5,17 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tools import tool
 from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
 from langchain_core.tracers.schemas import Run
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
+from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.search import WebSearch
 from tests.four_graphs import ANSWER, PLAIN, build, chat, write
 from tests.prompted_runs import opinion
 from tests.providers import LOGPROBS, Provider
-from tests.scripted import ScriptedReflectionLLM, document, segment
+from tests.scripted import ScriptedReflectionLLM, document
 
 GRAPHS = ["self_rag", "crag", "self_crag", "instruct_rag"]
 
@@ -110,26 +108,6 @@ async def test_each_part_of_crag_is_one_run(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])
-async def test_what_is_a_run_already_is_not_doubled(form: str) -> None:
-    class Shelf(BaseRetriever):
-        def _get_relevant_documents(self, query: str, **_: Any) -> list[Document]:
-            return shelf(query)
-
-    @tool
-    def pages(query: str) -> list[str]:
-        """Search."""
-        return ["A page."]
-
-    given = await traced(create_crag(chat(ANSWER), Shelf(), Unsure(), pages), form)
-    assert of(given, "retriever") == [("Shelf", "retrieve")]
-    assert of(given, "tool") == [("pages", "web_search")]
-    given = await traced(create_crag(chat(ANSWER), Shelf(), Unsure(), Shelf()), form)
-    assert of(given, "retriever") == [("Shelf", "retrieve"), ("Shelf", "web_search")]
-    given = await traced(create_crag(chat(ANSWER), Shelf(), Unsure()), form)
-    assert of(given, "retriever") == [("Shelf", "retrieve")], "no web, no search"
-
-
-@pytest.mark.parametrize("form", ["sync", "async"])
 async def test_each_prompt_of_a_batch_has_its_own_tokens(form: str) -> None:
     runs = await traced(create_self_rag(ScriptedReflectionLLM(write=write), shelf), form)
     wrote = [run for run, parent in runs if parent and parent.name == "generate_and_critique"]
@@ -156,16 +134,3 @@ async def test_tokens_of_a_prompted_model_are_counted_once() -> None:
     usage = graph.invoke(PLAIN)["usage"]
     assert told["Provider"] == usage["prompt_tokens"] + usage["generated_tokens"] > 0
     assert told["PromptedReflectionLLM"] == 0
-
-
-async def test_an_llm_that_answers_in_a_chat_names_its_model_and_counts_once() -> None:
-    llm = ScriptedReflectionLLM(write=lambda prompt: segment(ANSWER))
-    graph = create_instruct_rag(llm, shelf)
-    runs = await traced(graph, "async")
-    (outer, inner) = [run for run, _ in runs if run.run_type == "llm"]
-    assert (outer.name, inner.name) == ("LLMChat", "ScriptedReflectionLLM")
-    for run in (outer, inner):
-        assert run.extra["metadata"]["ls_provider"] == "scripted"
-        assert run.extra["metadata"]["ls_model_name"] == "scripted"
-    ((generation,),) = outer.outputs["generations"]
-    assert not generation["message"]["kwargs"].get("usage_metadata")
