@@ -11,8 +11,6 @@ from selfcorrect_rag.thresholds import PRESETS, Judged, Thresholds, calibrate, m
 
 SCORE = st.floats(-1, 1)
 SCORES = st.lists(SCORE, max_size=10)
-    lambda a, b: Thresholds(upper=max(a, b), lower=min(a, b)), SCORE, SCORE
-) | st.sampled_from(list(PRESETS.values()))
 POPQA = PRESETS["popqa"]
 
 
@@ -83,6 +81,13 @@ def test_no_other_thresholds_are_better(judged: list[Judged], worth: float) -> N
         for lower, upper in combinations_with_replacement(grid, 2)
     )
     assert calibrate(judged, ambiguous_worth=worth).action_accuracy == pytest.approx(best)
+
+
+def test_measuring_other_rows() -> None:
+    result = measure(rows((0.9, False), (0.7, True), (-0.2, True), (-1, False)), POPQA)
+    assert result.counts == {"correct": 2, "incorrect": 1, "ambiguous": 1}
+    assert result.accuracy == {"correct": 0.5, "incorrect": 1.0}
+    assert result.action_accuracy == pytest.approx(2.75 / 4)
 
 
 def test_a_score_of_minus_one_is_above_no_threshold() -> None:

@@ -134,6 +134,7 @@ class AnyRetriever(Runnable[str, list[Document]]):
                 function=retriever,
                 read=read,
                 source=source,
+                fault=fault,
             )
         self._inner: Runnable[str, Any] = retriever
 
@@ -193,11 +194,14 @@ class _FunctionRetriever(BaseRetriever):
     read: Any
     """Converts its results to what `as_documents` takes."""
     source: str
+    fault: type[Fault]
+    """Raised inside its run already, so that traces show no secret of its message."""
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, run: Any = None
     ) -> list[Document]:
-        with set_config_context(patch_config(run, callbacks=run_manager.get_child())) as context:
+        within = patch_config(run, callbacks=run_manager.get_child())
+        with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return context.run(lambda: as_documents(self.read(self._call(query)), self.source))
 
     async def _aget_relevant_documents(
@@ -212,7 +216,8 @@ class _FunctionRetriever(BaseRetriever):
             return await aas_documents(self.read(found), self.source)
 
         child = run_manager.get_sync().get_child()
-        with set_config_context(patch_config(run, callbacks=child)) as context:
+        within = patch_config(run, callbacks=child)
+        with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return await asyncio.create_task(documents(), context=context)
 
     def _call(self, query: str) -> Any:
