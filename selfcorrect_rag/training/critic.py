@@ -16,16 +16,8 @@ from selfcorrect_rag.models.critic import Critic, CriticInput, CriticTokenizer, 
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, CritiquePrompt, Instance
 from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
-from selfcorrect_rag.training.fine_tuning import (
-    MASKED,
-    CausalOptions,
-    Examples,
-    export,
-    load_decoder,
-    prepare,
-    tune_causal,
-    write_report,
-)
+from selfcorrect_rag.training import fine_tuning
+from selfcorrect_rag.training.fine_tuning import MASKED, CausalOptions, Examples
 from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all, request_key
 from selfcorrect_rag.training.rows import Filled, PartOfData, Progress, Row, part_of, read_rows
 
@@ -160,23 +152,23 @@ def train_critic(
     for name in ("train", "test"):
         if not parts[name]:
             raise BadTrainingData(f"no row of the {len(rows)} is in the {name} part")
-    run_id = prepare(options, rows)
-    model, tokenizer = load_decoder(options, base)
+    run_id = fine_tuning.prepare(options, rows)
+    model, tokenizer = fine_tuning.load_decoder(options, base)
     encoder = CriticTokenizer(tokenizer, max_input_tokens(model, options.max_length))
     examples = Examples()
     for row in parts["train"]:
         example = encoder.example(row.critic_input, row.token)
         examples.add(example["input_ids"], [label != MASKED for label in example["labels"]])
         examples.shortened += len(encoder.prompt_ids(row.critic_input)) > encoder.limit
-    trainer = tune_causal(model, examples, options, run_id)
-    trained = export(trainer, tokenizer, options.out / "critic")
+    trainer = fine_tuning.tune_causal(model, examples, options, run_id)
+    trained = fine_tuning.export(trainer, tokenizer, options.out / "critic")
     report: dict[str, Any] = {"rows": {name: len(of_part) for name, of_part in parts.items()}}
     report["shortened"] = examples.shortened
     with Critic.from_model(trained, tokenizer, max_tokens=options.max_length) as critic:
         for name in ("development", "test"):
             given = critic.judge([row.critic_input for row in parts[name]])
             report[name] = agreement(zip((row.token for row in parts[name]), given, strict=True))
-    return write_report(options.out, report)
+    return fine_tuning.write_report(options.out, report)
 
 
 def agreement(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from selfcorrect_rag.models.checkpoints import loading, max_input_tokens
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade, titled
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, PairTokenizer, T5Evaluator
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
-from selfcorrect_rag.training.fine_tuning import TuningOptions, fine_tune, prepare, write_report
+from selfcorrect_rag.training import fine_tuning
+from selfcorrect_rag.training.fine_tuning import TuningOptions
 from selfcorrect_rag.training.rows import Filled, Progress, Row, as_document, part_of, read_rows
 
 EvaluatorText = Annotated[str, BeforeValidator(lambda given: titled(as_document(given)))]
@@ -69,7 +70,7 @@ def train_evaluator(
     rows, out = read_rows(options.data, Graded), options.out
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise BadTrainingData("an evaluator is trained by one process; launch only one")
-    run_id = prepare(options, rows)
+    run_id = fine_tuning.prepare(options, rows)
     names = ("train", "development", "test")
     parts = {name: [row for row in rows if part_of(row.question) == name] for name in names}
     for name, of_part in parts.items():
@@ -88,7 +89,7 @@ def train_evaluator(
     labelled = [(row.question, text, label) for row in parts["train"] for text, label in row.pairs]
     encoded = pairs.encode([(question, text) for question, text, _ in labelled])
     examples = [{**e, "labels": label} for e, (_, _, label) in zip(encoded, labelled, strict=True)]
-    fine_tune(model, examples, DataCollatorWithPadding(tokenizer), options, run_id)
+    fine_tuning.fine_tune(model, examples, DataCollatorWithPadding(tokenizer), options, run_id)
     evaluator = T5Evaluator(model, tokenizer, max_tokens=options.max_length)
     calibration = calibrate(judge_questions(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
@@ -103,7 +104,7 @@ def train_evaluator(
         "calibration": _as_json(calibration),
         "test": {"pairs": len(scored), "auc": auc(scored), "actions": _as_json(actions)},
     }
-    return write_report(out, report)
+    return fine_tuning.write_report(out, report)
 
 
 def judge_questions(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> list[Judged]:

@@ -6,23 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pydantic import field_validator
+
 from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
 from selfcorrect_rag.models.checkpoints import max_input_tokens
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.self_rag import instruction_parts, question_text
 from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS
+from selfcorrect_rag.training import fine_tuning
 from selfcorrect_rag.training.critic import agreement
-from selfcorrect_rag.training.fine_tuning import (
-    CausalOptions,
-    Examples,
-    count_rows,
-    export,
-    load_decoder,
-    prepare,
-    tune_causal,
-    write_report,
-)
+from selfcorrect_rag.training.fine_tuning import CausalOptions, Examples
 from selfcorrect_rag.training.rows import Filled, Progress, Row, Share, hold_out, read_rows
 
 
@@ -55,6 +49,14 @@ class GeneratorRow(Row):
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
 
+class _AugmentedRow(GeneratorRow):
+    @field_validator("output")
+    @classmethod
+    def _is_whole(cls, output: str) -> str:
+        list(output_parts(output))
+        return output
+
+
 def train_generator(
     options: GeneratorOptions, progress: Progress = None, *, base: tuple[Any, Any] | None = None
 ) -> dict[str, Any]:
@@ -68,10 +70,11 @@ def train_generator(
         ``held_out`` rows the mean ``loss`` (negative natural log-probability per token) and the
         :func:`~.critic.agreement` of the likeliest token of each group.
     """
-    rows = read_rows(options.data, GeneratorRow)
-    _check_outputs(rows)
-    run_id = prepare(options, rows)
-    model, tokenizer = load_decoder(options, base)
+    rows = read_rows(options.data, _AugmentedRow)
+    if not any(part.text in GROUP_OF for row in rows for part, _ in output_parts(row.output)):
+        raise BadTrainingData("no output has a reflection token; `train generator-data` adds them")
+    run_id = fine_tuning.prepare(options, rows)
+    model, tokenizer = fine_tuning.load_decoder(options, base)
     added = add_control_tokens(model, tokenizer)
     controlled = ControlledTokenizer(tokenizer)
     longest = max_input_tokens(model, options.max_length)
@@ -79,12 +82,13 @@ def train_generator(
         generator_examples(part, controlled, longest)
         for part in hold_out(rows, options.held_out_ratio)
     )
-    trainer = tune_causal(model, train, options, run_id, controlled.control_ids.values())
-    report = count_rows(train, held_out)
+    ids = controlled.control_ids.values()
+    trainer = fine_tuning.tune_causal(model, train, options, run_id, ids)
+    report = fine_tuning.count_rows(train, held_out)
     report["tokens"]["added"] = added
     report["held_out"] = _test(trainer, held_out, controlled)
-    export(trainer, tokenizer, options.out / "generator")
-    return write_report(options.out, report)
+    fine_tuning.export(trainer, tokenizer, options.out / "generator")
+    return fine_tuning.write_report(options.out, report)
 
 
 def _test(trainer: Any, held_out: Examples, tokenizer: ControlledTokenizer) -> dict[str, Any]:
@@ -137,17 +141,6 @@ def output_parts(output: str) -> Iterator[tuple[Part, bool]]:
             if text in (PARAGRAPH, END_PARAGRAPH):
                 raise BadTrainingData(f"the output has a {text} without its other half")
             yield Part(text, "control" if text in GROUP_OF else "untrusted"), True
-
-
-def _check_outputs(rows: Sequence[GeneratorRow]) -> None:
-    has_tokens = not rows
-    for number, row in enumerate(rows, start=1):
-        try:
-            has_tokens |= any(part.text in GROUP_OF for part, _ in output_parts(row.output))
-        except BadTrainingData as error:
-            raise BadTrainingData(f"row {number}: {error}") from error
-    if not has_tokens:
-        raise BadTrainingData("no output has a reflection token; `train generator-data` adds them")
 
 
 def generator_examples(

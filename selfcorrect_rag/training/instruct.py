@@ -23,16 +23,8 @@ from selfcorrect_rag.prompts.instruct_rag import (
     training_prompt,
 )
 from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.training.fine_tuning import (
-    CausalOptions,
-    Examples,
-    count_rows,
-    export,
-    load_decoder,
-    prepare,
-    tune_causal,
-    write_report,
-)
+from selfcorrect_rag.training import fine_tuning
+from selfcorrect_rag.training.fine_tuning import CausalOptions, Examples
 from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all
 from selfcorrect_rag.training.rows import (
     Filled,
@@ -171,8 +163,8 @@ def train_instruct(
         (negative natural log-probability per token).
     """
     rows = read_rows(options.data, InstructRow)
-    run_id = prepare(options, rows)
-    model, tokenizer = load_decoder(options, base)
+    run_id = fine_tuning.prepare(options, rows)
+    model, tokenizer = fine_tuning.load_decoder(options, base)
     if tokenizer.eos_token_id is None:
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     longest = max_input_tokens(model, options.max_length)
@@ -180,12 +172,12 @@ def train_instruct(
         instruct_examples(part, tokenizer, longest)
         for part in hold_out(rows, options.held_out_ratio)
     )
-    trainer = tune_causal(model, train, options, run_id)
-    report = count_rows(train, held_out)
+    trainer = fine_tuning.tune_causal(model, train, options, run_id)
+    report = fine_tuning.count_rows(train, held_out)
     loss = trainer.evaluate(held_out.rows)["eval_loss"] if held_out.rows else None
     report["held_out"] = {"loss": loss}
-    export(trainer, tokenizer, options.out / "model")
-    return write_report(options.out, report)
+    fine_tuning.export(trainer, tokenizer, options.out / "model")
+    return fine_tuning.write_report(options.out, report)
 
 
 def instruct_examples(rows: Sequence[InstructRow], tokenizer: Any, longest: int) -> Examples:

@@ -249,7 +249,10 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             trained(tmp_path, base, rows, **given)
         assert not (tmp_path / "out").exists()
 
-    refused("row 2: .*<paragraph> without its other half", [ROWS[0], row("a", "<paragraph>b")])
+    refused(
+        "rows.jsonl:2: output: .*<paragraph> without its other half",
+        [ROWS[0], row("a", "<paragraph>b")],
+    )
     refused("no output has a reflection token", [row("a", "b")])
     refused("no row is left to train on; 50 are too long", max_length=8)
     refused("must be a multiple of per_device_batch_size 3", per_device_batch_size=3)
