@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -26,7 +25,6 @@ from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.render import render_run
 from selfcorrect_rag.render.page import style, templates
 from selfcorrect_rag.render.view import GRAPHS, json_value, view
-from selfcorrect_rag.search import is_index
 from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.serving.hosts import guard
 from selfcorrect_rag.serving.parts import Graph, Parts
@@ -53,7 +51,7 @@ def make_app(config: ServingConfig, store: RunStore, names: list[str]) -> Starle
     """Make the app.
 
     Args:
-        config: what answers; its index comes first, those beside it can be chosen too.
+        config: names the models, the index and the web search.
         store: past runs.
         names: host names by which the server may be called.
     """
@@ -87,26 +85,15 @@ def make_app(config: ServingConfig, store: RunStore, names: list[str]) -> Starle
 
 class _Pages:
     def __init__(self, config: ServingConfig, store: RunStore) -> None:
-        self._parts = {"": Parts(config)}
-        first = self._parts[""].source
-        self._parts[first] = self._parts.pop("")
-        self.sources = [first, *_indexes_beside(config, first)]
-        self._config, self._store = config, store
-        self.runs = Runs(self._open_graph, store)
+        self._parts, self._config, self._store = Parts(config), config, store
+        self.runs = Runs(self._open_graph, store, self._parts.source)
 
     def close(self) -> None:
-        for parts in self._parts.values():
-            parts.__exit__()
+        self._parts.__exit__()
 
-    def _open_graph(self, source: str, name: str, settings: Settings, checkpointer: Any) -> Graph:
-        if source not in self._parts:  # the models are those of the first
-            first = self._parts[self.sources[0]]
-            other = Parts(self._config.model_copy(update={"index": Path(source)}))
-            other.__dict__ |= {"llm": first.llm, "chat_model": first.chat_model}
-            self._parts[source] = other
-        parts = self._parts[source]
-        given = settings.model_dump(exclude_unset=True)
-        return parts.graph(name, parts.settings(name, **given), checkpointer=checkpointer)
+    def _open_graph(self, name: str, settings: Settings, checkpointer: Any) -> Graph:
+        given = self._parts.settings(name, **settings.model_dump(exclude_unset=True))
+        return self._parts.graph(name, given, checkpointer=checkpointer)
 
     async def ask(self, request: Request) -> Response:
         """Show the form, as the query string fills it in."""
@@ -122,13 +109,12 @@ class _Pages:
                 graphs=GRAPHS,
                 graph=graph,
                 question=given.get("question", ""),
-                sources=self.sources,
-                source=given.get("source", ""),
+                source=self._parts.source,
                 fields=fields(graph, given),
                 open=any(f["value"] for f in fields(graph, given)),
                 recent=await asyncio.to_thread(self._store.find, "", RECENT),
                 live=list(self.runs.live.values()),
-                answers=self._parts[self.sources[0]].answers,
+                answers=self._parts.answers,
                 is_demo=self._config.reads_demo,
                 error=error,
             ),
@@ -138,14 +124,13 @@ class _Pages:
     async def start(self, request: Request) -> Response:
         """Start a run, and show it."""
         given = await _posted(request)
-        question, source = given.get("question", "").strip(), given.get("source", self.sources[0])
-        graph = given.get("graph", "")
-        if graph not in GRAPHS or source not in self.sources:
-            raise HTTPException(422, "there is no such graph or index")
+        question, graph = given.get("question", "").strip(), given.get("graph", "")
+        if graph not in GRAPHS:
+            raise HTTPException(422, "there is no such graph")
         try:
             if not question:
                 raise BadOption("the question is empty")
-            run = self.runs.start(question, graph, settings_from(graph, given), source)
+            run = self.runs.start(question, graph, settings_from(graph, given))
         except SelfCorrectError as error:
             return await self._form(given, str(error))
         return RedirectResponse(f"/runs/{run.id}", 303)
@@ -241,14 +226,6 @@ class _Pages:
 async def _over(run: LiveRun) -> None:
     async for _ in run.follow():
         pass
-
-
-def _indexes_beside(config: ServingConfig, first: str) -> list[str]:
-    """The indexes in the folder of the configured one."""
-    if config.index is None or config.retriever:
-        return []
-    found = sorted(path for path in config.index.parent.iterdir() if is_index(path))
-    return [str(path) for path in found if str(path) != first]
 
 
 async def _posted(request: Request) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Live runs: each in a task of its own, with a log that any number of pages can follow."""
+"""Live runs: each in a separate task, with a log that any number of pages can follow."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ class LiveRun:
     result: dict[str, Any] = field(default_factory=dict)
     """As far as it is known."""
     log: list[dict[str, Any]] = field(default_factory=list)
-    """The entries that pages are told: each entry has a ``kind``."""
+    """The entries that pages receive; each has a ``kind``."""
     pause: dict[str, Any] | None = None
     """The search that waits for a person's approval: ``query`` and ``source``."""
     reply: "asyncio.Future[bool | str] | None" = None
@@ -47,7 +47,7 @@ class LiveRun:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, kind: str, **data: Any) -> None:
-        """Add to the log, and wake who follows it."""
+        """Add an entry to the log, and wake its followers."""
         self.log.append({"kind": kind, **data})
         self.changed.set()
         self.changed = asyncio.Event()
@@ -68,18 +68,18 @@ class Runs:
     """Starts runs, and stores them when they are over.
 
     Args:
-        open_graph: returns the graph of an index, a name, settings and a checkpointer; called in a
-            thread.
+        open_graph: returns the graph of a name, settings and a checkpointer; called in a thread.
         store: past runs.
+        source: the name of the index, for people.
     """
 
-    def __init__(self, open_graph: Callable[..., Any], store: RunStore) -> None:
-        self._open_graph, self._store = open_graph, store
+    def __init__(self, open_graph: Callable[..., Any], store: RunStore, source: str) -> None:
+        self._open_graph, self._store, self._source = open_graph, store, source
         self.live: dict[str, LiveRun] = {}
-        # A thread of its own: runs that wait for models leave the pages' threads alone.
+        # A separate thread: runs that wait for models leave the pages' threads alone.
         self._opener = ThreadPoolExecutor(1, "opening")
 
-    def start(self, question: str, graph: str, settings: Settings, source: str) -> LiveRun:
+    def start(self, question: str, graph: str, settings: Settings) -> LiveRun:
         """Start a run.
 
         Raises:
@@ -87,7 +87,7 @@ class Runs:
         """
         if len(self.live) >= MAX_LIVE:
             raise Busy(f"{MAX_LIVE} runs go on or wait for an approval: end one of them first")
-        run = LiveRun(secrets.token_hex(6), question, graph, settings, source)
+        run = LiveRun(secrets.token_hex(6), question, graph, settings, self._source)
         run.result = {"question": question}
         run.task = asyncio.create_task(self._run(run))
         self.live[run.id] = run
@@ -132,7 +132,7 @@ class Runs:
     async def _answer(self, run: LiveRun) -> None:
         run.tell("begin", id="open", words="Opening the models and the index")
         loop = asyncio.get_running_loop()
-        given = (run.source, run.graph, run.settings, InMemorySaver())
+        given = (run.graph, run.settings, InMemorySaver())
         graph = await loop.run_in_executor(self._opener, self._open_graph, *given)
         run.tell("end", id="open")
         turn: Any = {"question": run.question}

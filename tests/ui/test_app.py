@@ -1,7 +1,5 @@
 """The local page over HTTP: ask, watch, approve, weigh, past runs; hostile requests."""
 
-import re
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -29,23 +27,20 @@ HOST = "http://127.0.0.1"
 
 
 class Scripted(Parts):
-    """Parts whose models are scripts."""
+    """Parts whose models are scripts; retrieval waits for the gate."""
 
     gate = threading.Event()
 
     def graph(self, name: str, settings: Any = None, **options: Any) -> CompiledStateGraph[Any]:
         def retrieve(query: str) -> list[Document]:
             assert self.gate.wait(30)
-            return [document("Vague."), document("Gold is here.")]
+            return [document("Vague.")]
 
         options["settings"] = settings
         if name == "self_rag":
             return create_self_rag(reflecting(), retrieve, **options)
-        answers = FakeListChatModel(responses=["Jane Austen."] * 9)
-        found = [document("Vague.")]
-        return create_crag(
-            answers, lambda query: found, WordEvaluator(), PagesWebSearch(), **options
-        )
+        chat = FakeListChatModel(responses=["Jane Austen."] * 9)
+        return create_crag(chat, retrieve, WordEvaluator(), PagesWebSearch(), **options)
 
 
 @pytest.fixture
@@ -61,7 +56,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
 
 def start(client: TestClient, **given: str) -> str:
     """Ask, and return the address of the run."""
-    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus", **given}
+    form = {"question": QUESTION, "graph": "self_rag", **given}
     answer = client.post("/ask", data=form, follow_redirects=False)
     assert answer.status_code == 303, answer.text
     return answer.headers["location"]
@@ -130,10 +125,7 @@ def test_a_search_waits_for_approval(
 
 def test_other_weights_choose_without_a_model(client: TestClient) -> None:
     address = start(client)
-    plain = finished(client, address)
-    assert 'name="weight_issup"' in plain
-    same = client.get(address, params={"weight_issup": "1.0"}).text
-    assert "The answer would be" not in same
+    assert 'name="weight_issup"' in finished(client, address)
     result = client.get(f"{address}.json").json()
     other = client.get(address, params={"weight_isrel": "0", "weight_sequence": "3"})
     assert other.status_code == 200
@@ -141,27 +133,16 @@ def test_other_weights_choose_without_a_model(client: TestClient) -> None:
     assert client.get(address, params={"weight_isrel": "much"}).status_code == 422
 
 
+def past(result: dict[str, Any], graph: str = "self_rag") -> PastRun:
+    return PastRun("1", 0.0, QUESTION, graph, "notes", {}, "", result=result)
+
+
 def candidate(text: str, issup: float, sequence: float, chosen: bool) -> dict[str, Any]:
+    unset = dict.fromkeys(("parent", "next", "dropped"))
+    given = {"depth": 0, "beam": 0, "step": "retrieve", "passage": 0, "pieces": []}
     critique = {"ISREL": 0.9, "ISSUP": issup, "ISUSE": 0.5}
-    return {
-        "depth": 0,
-        "beam": 0,
-        "parent": None,
-        "step": "retrieve",
-        "passage": 0,
-        "text": text,
-        "critique": critique,
-        "sequence_probability": sequence,
-        "next": None,
-        "dropped": None,
-        "chosen": chosen,
-        "path_score": 0.0,
-        "pieces": [],
-    }
-
-
-def past(result: dict[str, Any], graph: str = "self_rag", **settings: Any) -> PastRun:
-    return PastRun("1", 0.0, QUESTION, graph, "notes", settings, "", result=result)
+    scores = {"critique": critique, "sequence_probability": sequence, "path_score": 0.0}
+    return {**unset, **given, **scores, "text": text, "chosen": chosen}
 
 
 def test_weighing_picks_the_best_by_the_new_weights() -> None:
@@ -196,7 +177,6 @@ def test_other_thresholds_take_another_action(given: dict[str, float], action: s
     [
         ({"question": "  "}, 422),
         ({"graph": "other"}, 422),
-        ({"source": "/etc"}, 422),
         ({"passages": "0"}, 422),
         ({"passages": "many"}, 422),
         ({"question": "x" * 300_000}, 413),
@@ -205,7 +185,7 @@ def test_other_thresholds_take_another_action(given: dict[str, float], action: s
 def test_bad_forms_are_refused_and_keep_what_was_written(
     client: TestClient, given: dict[str, str], status: int
 ) -> None:
-    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus", **given}
+    form = {"question": QUESTION, "graph": "self_rag", **given}
     answer = client.post("/ask", data=form)
     assert answer.status_code == status
     if "passages" in given:
@@ -223,18 +203,11 @@ def test_bad_forms_are_refused_and_keep_what_was_written(
     ],
 )
 def test_other_pages_may_not_ask(client: TestClient, headers: dict[str, str], status: int) -> None:
-    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus"}
+    form = {"question": QUESTION, "graph": "self_rag"}
     answer = client.post("/ask", data=form, headers=headers)
     assert answer.status_code == status
     policy = answer.headers.get("content-security-policy", "")
     assert status != 200 or ("script-src 'self'" in policy and "unsafe" not in policy)
-
-
-def test_every_setting_has_a_field_with_its_help(client: TestClient) -> None:
-    page = client.get("/", params={"graph": "self_crag", "passages": "7"}).text
-    for name in ("passages", "weight_issup", "upper", "approve_search"):
-        assert re.search(rf'<(input|select) name="{name}"', page)
-    assert 'name="passages" value="7"' in page
 
 
 def test_the_file_of_runs_is_private_and_bounded(
@@ -246,13 +219,9 @@ def test_the_file_of_runs_is_private_and_bounded(
     for i in range(5):
         store.add(PastRun(str(i), float(i), f"Q{i}", "crag", "notes", {}, "A", result={"n": i}))
     assert [run.id for run in store.find()] == ["4", "3", "2"]
-    found = store.get("4")
-    assert found is not None
-    assert found.result == {"n": 4}
     (tmp_path / "text").write_text("no database, " * 100)
     with pytest.raises(BadOption, match="--runs"):
         RunStore(tmp_path / "text")
-    sqlite3.connect(store.path).close()
 
 
 def test_no_more_than_some_runs_at_a_time(
@@ -261,8 +230,7 @@ def test_no_more_than_some_runs_at_a_time(
     monkeypatch.setattr(live_runs, "MAX_LIVE", 1)
     Scripted.gate.clear()
     first = start(client)
-    form = {"question": QUESTION, "graph": "self_rag", "source": "the demo corpus"}
-    second = client.post("/ask", data=form)
+    second = client.post("/ask", data={"question": QUESTION, "graph": "self_rag"})
     assert second.status_code == 422
     assert "end one of them first" in second.text
     Scripted.gate.set()

@@ -68,31 +68,24 @@ def ask(page: Any, question: str, graph: str = "self_rag", **settings: str) -> N
     page.click("button.main")
 
 
-def serious(page: Any) -> list[str]:
-    """What an accessibility checker finds serious or critical."""
+def check_layout(page: Any) -> None:
+    """Nothing is wider than the window, or serious to an accessibility checker."""
     axe = pytest.importorskip("axe_core_python.sync_playwright").Axe()
     violations = axe.run(page, options={"resultTypes": ["violations"]})["violations"]
-    return [
-        f"{v['id']}: {v['nodes'][0]['html'][:200]}"
-        for v in violations
-        if v["impact"] in ("serious", "critical")
-    ]
-
-
-def overflow(page: Any) -> int:
-    """Pixels by which the page is wider than the window."""
-    return int(page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+    serious = [v for v in violations if v["impact"] in ("serious", "critical")]
+    assert [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in serious] == []
+    assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") == 0
 
 
 @pytest.mark.parametrize(
     "page", [{}, {"width": 390, "color_scheme": "dark"}], indirect=True, ids=["wide", "phone, dark"]
 )
 def test_a_question_is_asked_and_weighed(page: Any, tmp_path: Path) -> None:
-    assert (overflow(page), serious(page)) == (0, [])
+    check_layout(page)
     ask(page, "Who discovered penicillin?", "self_crag")
     page.wait_for_selector("#answer .answer")
     assert "Alexander Fleming" in page.inner_text("#answer")
-    assert (overflow(page), serious(page)) == (0, [])
+    check_layout(page)
     answer, weights = page.locator("#answer"), page.locator("#weigh")
     assert answer.bounding_box()["y"] < weights.bounding_box()["y"] < 800 * 2
     with page.expect_response(lambda r: "weight_isrel=0" in r.url):
@@ -104,13 +97,13 @@ def test_a_question_is_asked_and_weighed(page: Any, tmp_path: Path) -> None:
 def test_a_search_is_approved(page: Any) -> None:
     ask(page, LEE, "crag", approve_search="true")
     page.wait_for_selector("#waiting")
-    assert serious(page) == []
+    check_layout(page)
     page.click("button[value=yes]")
     page.wait_for_selector("#answer .answer")
     assert "Monroeville" in page.inner_text("#answer")
     page.click("text=Past runs")
     assert LEE in page.inner_text("main")
-    assert (overflow(page), serious(page)) == (0, [])
+    check_layout(page)
 
 
 @pytest.mark.parametrize("page", [{"java_script_enabled": False}], indirect=True)

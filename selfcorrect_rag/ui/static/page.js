@@ -6,7 +6,7 @@ if (graph) {
   graph.addEventListener("change", () => {
     const given = new URLSearchParams(new FormData(graph.form));
     location.href = `/?${new URLSearchParams(
-      ["question", "graph", "source"].map((name) => [name, given.get(name) || ""]),
+      ["question", "graph"].map((name) => [name, given.get(name) || ""]),
     )}`;
   });
 }
