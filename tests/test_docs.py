@@ -4,6 +4,7 @@ import asyncio
 import gc
 import io
 import json
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -332,6 +333,9 @@ def test_architecture() -> None:
     rooms = {p.name for p in (ROOT / "selfcorrect_rag").iterdir() if (p / "__init__.py").exists()}
     assert [place for place in places if not (ROOT / place).exists()] == []
     assert rooms <= {Path(place).name for place in places}
+    named = re.findall(r"`(selfcorrect_rag[.\w]*)` \|", text)
+    assert len(named) > 12
+    assert all(pkgutil.resolve_name(name) for name in named)
 
 
 def test_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
