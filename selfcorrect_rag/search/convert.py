@@ -108,11 +108,7 @@ class File:
                 raise NotRead(f"unpacks to more than {4 * max_bytes / 2**20:,.0f} MiB")
 
     def text(self, declared: str | None = None) -> str:
-        """Decode the file: by its mark, a declaration, UTF-8, the option, Windows-1252.
-
-        Raises:
-            NotRead: it is binary, or its encoding is unknown.
-        """
+        """Decode the file: by its mark, a declaration, UTF-8, the option, Windows-1252."""
         marked = next((name for mark, name in _MARKS.items() if self.data.startswith(mark)), None)
         is_binary = marked is None and b"\0" in self.data
         for name in (marked, declared, None if is_binary else "utf-8", self.encoding):
@@ -134,11 +130,7 @@ class File:
 
 
 def convert(path: Path, encoding: str | None, max_bytes: int) -> tuple[list[Section], list[str]]:
-    """Return the sections of a file in order, and what could not be read of it.
-
-    Raises:
-        NotRead: nothing in it can be read.
-    """
+    """Return the sections of a file in order, and what could not be read of it."""
     try:
         file = File(path, encoding, max_bytes)
         found = [s for s in READERS.get(file.suffix, _text)(file) if s.text.strip()]
@@ -406,8 +398,7 @@ def _mend(file: File) -> None:
 def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator[Section]:
     """Yield a table with its headings in each row: ``Name: Ada; Room: B12``.
 
-    Rows of one cell above the headings, such as a sheet's title, are text. A first row with
-    numbers, such as years, is repeated on each passage instead.
+    Rows of one cell above the headings, such as a sheet's title, are text.
     """
     rows = [
         row
@@ -418,17 +409,14 @@ def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator
     above = next((i for i, row in enumerate(rows) if width < 2 or sum(map(bool, row)) > 1), 0)
     yield Section("\n".join("".join(row) for row in rows[:above]), {**metadata})
     rows = rows[above:]
-    if len(rows) < 2 or any(re.match(r"[-+]?[\d.,]+\s*\S?$|=", cell) for cell in rows[0]):
-        lines = [" | ".join(row) for row in rows]
-        header = lines.pop(0) if len(lines) > 1 else ""
-    else:
-        header, lines = "", []
-        for row in rows[1:]:
-            cells = zip([*rows[0], *[""] * len(row)], row, strict=False)
-            lines.append(
-                "; ".join(f"{name}: {cell}" if name else cell for name, cell in cells if cell)
-            )
-    yield Section("\n".join(lines), {**metadata}, header)
+    if len(rows) < 2:
+        yield Section("".join(" | ".join(row) for row in rows), {**metadata}, "")
+        return
+    lines = []
+    for row in rows[1:]:
+        cells = zip([*rows[0], *[""] * len(row)], row, strict=False)
+        lines.append("; ".join(f"{name}: {cell}" if name else cell for name, cell in cells if cell))
+    yield Section("\n".join(lines), {**metadata}, "")
 
 
 READERS: dict[str, Callable[[File], Iterator[Section]]] = {

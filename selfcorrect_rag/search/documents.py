@@ -85,11 +85,7 @@ def source_name(path: Path) -> str:
 
 
 def convert(path: Path, encoding: str | None, max_bytes: int) -> tuple[list[Section], list[str]]:
-    """Return the sections of a file, and what could not be read of it.
-
-    Raises:
-        NotRead: nothing in it can be read; the message is the reason.
-    """
+    """Return the sections of a file, and what could not be read of it, or raise `NotRead`."""
     if converting.READERS.get(path.suffix.lower()) not in converting.ALONE:
         return converting.convert(path, encoding, max_bytes)
     for needed in ("kreuzberg", "lxml", "pypdf"):
@@ -174,11 +170,7 @@ def _fitting(sections: Iterable[Section], words: int) -> Iterator[list[Section]]
 
 
 def split(text: str, words: int, overlap: int) -> list[str]:
-    """Cut prose at paragraphs, else lines, sentences or words.
-
-    Raises:
-        ValueError: not 0 <= overlap < words.
-    """
+    """Cut prose at paragraphs, else lines, sentences or words."""
     if not 0 <= overlap < words:
         raise ValueError(f"passages of {words} words cannot overlap by {overlap}")
     from langchain_text_splitters import RecursiveCharacterTextSplitter
@@ -207,6 +199,6 @@ def indexed_text(document: Document) -> str:
 
 
 def passage_id(document: Document) -> str:
-    """Return 32 hexadecimal digits that depend on source, title, heading and text."""
+    """Return a digest of source, title, heading and text."""
     key = f"{document.metadata.get('source', '')}\0{indexed_text(document)}"
     return hashlib.sha256(key.encode(errors="replace")).hexdigest()[:32]

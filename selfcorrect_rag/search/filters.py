@@ -28,9 +28,7 @@ class BadFilter(SelfCorrectError, ValueError):
 
 
 def compile_filter(filter: object) -> Test:
-    """Return a function that tells whether metadata satisfy a filter.
-
-    A missing field satisfies nothing.
+    """Return a function that tells whether metadata satisfy a filter; a missing field does not.
 
     Raises:
         BadFilter: it is not a filter.
@@ -43,22 +41,21 @@ def compile_filter(filter: object) -> Test:
 
 def _compile_condition(key: object, wanted: Any) -> Test:
     if key in ("$and", "$or"):
-        if not isinstance(wanted, list) or not wanted:
+        parts = [compile_filter(part) for part in (wanted if isinstance(wanted, list) else ())]
+        if not parts:
             raise BadFilter(f"{key} takes a list of filters, got {wanted!r:.200}")
-        parts = [compile_filter(part) for part in wanted]
         join = all if key == "$and" else any
         return lambda metadata: join(part(metadata) for part in parts)
-    if not isinstance(key, str) or key.startswith("$"):
-        raise BadFilter(f"a filter's key is a metadata field, $and or $or, got {key!r:.200}")
     condition = wanted if isinstance(wanted, Mapping) else {"$eq": wanted}
     name, value = next(iter(condition.items()), ("", None))
-    if len(condition) != 1 or name not in _OPERATORS:
-        known = ", ".join(_OPERATORS)
-        raise BadFilter(f"a condition on {key} has one of {known}; got {wanted!r:.200}")
-    takes_list = name in ("$in", "$nin")
-    if not isinstance(value, list | tuple if takes_list else str | int | float):
-        kind = "a list" if takes_list else "a text, a number or a boolean"
-        raise BadFilter(f"{name} compares {key} with {kind}, got {value!r:.200}")
+    kinds = list if name in ("$in", "$nin") else str | int | float
+    if len(condition) != 1 or name not in _OPERATORS or not isinstance(value, kinds):
+        raise BadFilter(
+            f"a condition on {key} is a text, a number, a boolean, or an object with one of "
+            f"{', '.join(_OPERATORS)} ($in and $nin with a list); got {wanted!r:.200}"
+        )
+    if not isinstance(key, str) or key.startswith("$"):
+        raise BadFilter(f"a filter's key is a metadata field, $and or $or, got {key!r:.200}")
 
     def test(metadata: Mapping[str, Any]) -> bool:
         try:

@@ -42,7 +42,6 @@ _SAME_PLACE = 2
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"  # scripts without spaces
 _TOKEN = rf"(?u)[{_WIDE}]|[^\W{_WIDE}]+"
 _LAYOUT = 2
-_OTHER_VERSION = "{} was made by an earlier version: index again, into a new folder"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (
@@ -90,13 +89,6 @@ class Index:
         path: The folder; it is made if it does not exist, for its user only.
         embeddings: LangChain embeddings; None takes the embedded reader's, or none if the index was
             made without; "bm25" finds by words alone.
-
-    Raises:
-        NoIndex: the folder holds an index of an earlier version.
-        EmbedderMismatch: the index was made with other embeddings.
-        UnreadableIndex: the folder holds other files, or cannot be read.
-        IndexBusy, DiskFull: at any call.
-        MissingExtra: the extra ``demo`` is not installed.
     """
 
     def __init__(
@@ -106,16 +98,25 @@ class Index:
         self._held: _Snapshot | None = None
         require("bm25s", "demo")
         with _index_errors(self.path):
-            _make_folder(self.path)
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            names = {entry.name for entry in self.path.iterdir()}
+            earlier = NoIndex(
+                f"{self.path} was made by an earlier version: index again, into a new folder"
+            )
+            if names and INDEX_FILE not in names:
+                told = "holds other files: give the index a new or empty folder"
+                is_earlier = any(name.endswith(".sqlite3") for name in names)
+                raise earlier if is_earlier else UnreadableIndex(f"{self.path} {told}")
             with self._database() as database:
                 database.executescript(_SCHEMA)
                 known = dict(database.execute("SELECT key, value FROM meta"))
                 if known.get("layout", _LAYOUT) != _LAYOUT:
-                    raise NoIndex(_OTHER_VERSION.format(self.path))
-                if embeddings == "bm25" or (embeddings is None and known.get("embedder") == "bm25"):
-                    self.embeddings = None
-                else:
-                    self.embeddings = embeddings or _default_embeddings()
+                    raise earlier
+                if embeddings is None and known.get("embedder") != "bm25":
+                    from selfcorrect_rag.reader.embeddings import ReaderEmbeddings
+
+                    embeddings = ReaderEmbeddings()
+                self.embeddings = None if isinstance(embeddings, str) else embeddings
                 name = embedder_name(self.embeddings)
                 if "embedder" not in known:  # a read-only index can be searched
                     rows = [("embedder", name), ("layout", _LAYOUT), ("version", 0)]
@@ -139,10 +140,6 @@ class Index:
         Args:
             filter: Conditions on metadata in Chroma's language: ``{"owner": "ada"}``,
                 ``{"year": {"$gte": 2024}}``, ``{"$or": [...]}``.
-
-        Raises:
-            BadFilter: the filter is not in that language.
-            ModelFailed: the embeddings raised.
         """
         is_let = (lambda metadata: True) if filter is None else compile_filter(filter)
         query, vector = valid(query), None
@@ -175,8 +172,7 @@ class Index:
     def add(self, documents: Iterable[Document]) -> int:
         """Write documents, one passage each, and return how many were not in the index before.
 
-        A passage is known by its source, title, heading and text; adding it again replaces its
-        metadata.
+        A passage that is added again, with the same source, title and text, has its new metadata.
         """
         rest, added = iter(documents), 0
         with self.writing():
@@ -199,11 +195,7 @@ class Index:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the index for one writer.
-
-        Raises:
-            IndexBusy: another writer holds it; its hold ends with its process.
-        """
+        """Hold the index for one writer, to the end of its process; others get `IndexBusy`."""
         with (
             _index_errors(self.path),
             closing(sqlite3.connect(self.path / "lock.sqlite3", timeout=0)) as lock,
@@ -232,7 +224,7 @@ class Index:
                         id_,
                         valid(str(document.metadata.get("source", ""))),
                         valid(document.page_content),
-                        _to_json(document.metadata),
+                        json.dumps(document.metadata, default=str, skipkeys=True),
                         vectors.get(id_),
                     )
                     for id_, document in passages.items()
@@ -245,10 +237,8 @@ class Index:
             return {}
         with wrap_errors(ModelFailed, "the embeddings"):
             made = self.embeddings.embed_documents([indexed_text(passages[id_]) for id_ in ids])
-            if len(made) != len(ids):
-                raise ValueError(f"{len(made)} vectors for {len(ids)} passages")
-            if not all(math.isfinite(sum(vector)) for vector in made):
-                raise ValueError("a vector holds a value that is not a number")
+            if len(made) != len(ids) or not all(math.isfinite(sum(vector)) for vector in made):
+                raise ValueError(f"{len(made)} vectors of finite numbers for {len(ids)} passages")
         vectors = require("numpy", "demo").asarray(made, "float32")
         return {id_: vector.tobytes() for id_, vector in zip(ids, vectors, strict=True)}
 
@@ -293,6 +283,7 @@ class Index:
     def _snapshot(self) -> _Snapshot:
         """Return the passages of the current version."""
         with self._database() as database:
+            database.execute("BEGIN")  # version and passages of one moment
             (version,) = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
             if self._held is not None and self._held.version == version:
                 return self._held
@@ -360,11 +351,7 @@ def open_index(
     *,
     create: bool = False,
 ) -> Index:
-    """Open the index in the folder ``path``; see `Index`.
-
-    Raises:
-        NoIndex: there is none, unless ``create``.
-    """
+    """Open the index in the folder ``path``; without ``create``, there must be one."""
     if not create and not any(Path(path).glob("*.sqlite3")):
         raise NoIndex(f"{path} holds no index: selfcorrect-rag index PATH... --index {path}")
     return Index(path, embeddings)
@@ -377,13 +364,7 @@ def embedder_name(embeddings: Embeddings | None) -> str:
     names = [getattr(embeddings, key, None) for key in ("name", "model", "model_name")]
     name, *models = (value if isinstance(value, str) else "" for value in names)
     kind = type(embeddings)
-    return name or f"{kind.__module__}:{kind.__qualname__} {next(filter(None, models), '')}".strip()
-
-
-def _default_embeddings() -> Embeddings:
-    from selfcorrect_rag.reader.embeddings import ReaderEmbeddings
-
-    return ReaderEmbeddings()
+    return name or f"{kind.__module__}:{kind.__qualname__} {''.join(models[:2])}".strip()
 
 
 def _merged(copies: Sequence[Document], score: float) -> Document:
@@ -418,21 +399,6 @@ def _tokenize(texts: list[str]) -> list[list[str]]:
     return found
 
 
-def _to_json(metadata: Mapping[str, Any]) -> str:
-    known = {valid(str(key)): value for key, value in metadata.items() if value is not None}
-    return valid(json.dumps(known, ensure_ascii=False, default=str))
-
-
-def _make_folder(path: Path) -> None:
-    """Make an index's folder, or refuse one that holds something else."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = {entry.name for entry in path.iterdir()}
-    if held and INDEX_FILE not in held:
-        if any(name.endswith(".sqlite3") for name in held):
-            raise NoIndex(_OTHER_VERSION.format(path))
-        raise UnreadableIndex(f"{path} holds other files: give the index a new or empty folder")
-
-
 @contextmanager
 def _index_errors(path: Path) -> Iterator[None]:
     """Raise what SQLite and the disk raise as errors that say what to do."""
@@ -448,10 +414,7 @@ def _index_errors(path: Path) -> Iterator[None]:
             raise IndexBusy(
                 f"another process is writing to {path}: run again when it has finished"
             ) from error
-        is_closed = isinstance(error, PermissionError) or code in (3, 8, 14, 23)  # SQLite's
-        told = "may not be read or written" if is_closed else "does not open as an index"
-        todo = "check its permissions" if is_closed else "repair it"
-        reason = " ".join(str(error).split())
         raise UnreadableIndex(
-            f"{path} {told} ({reason}): {todo}, or index into a new folder"
+            f"{path} does not open as an index ({' '.join(str(error).split())}): check its "
+            "permissions, repair it, or index into a new folder"
         ) from error

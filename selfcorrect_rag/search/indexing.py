@@ -7,6 +7,7 @@ prunes.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
@@ -63,19 +64,11 @@ def index_paths(
     """Put files, and the files in folders, into ``index``; see `load` for the metadata.
 
     Args:
-        chunk_words: Length of a passage, in words.
-        chunk_overlap: Words that a passage may repeat of the one before.
         encoding: Of text files that are not UTF-8; None detects Windows-1252 and refuses the rest.
         prune: Remove the passages of files under ``paths`` that no longer exist.
         follow_links: Follow links out of ``paths`` too; otherwise each is a problem in the report.
-        on_progress: Called after each batch and file with the fraction of files that are done, in
-            [0, 1], the passages handled, and the file.
-
-    Raises:
-        IndexBusy: another process is indexing into the same folder.
-        DiskFull, UnreadableIndex: the folder is at fault.
-        ModelFailed: the index's embeddings raised, or gave no usable vectors.
-        ValueError: not 0 <= chunk_overlap < chunk_words.
+        on_progress: Called after each batch and file with the fraction of files that are done, the
+            passages handled, and the file.
     """
     split("", chunk_words, chunk_overlap)  # bad sizes fail before anything is read
     paths = [Path(path).absolute() for path in paths]
@@ -118,20 +111,11 @@ def index_paths(
         vanished = [
             source
             for source in index.sources()
-            if any(Path(source).is_relative_to(path) for path in paths) and _is_gone(Path(source))
+            if any(Path(source).is_relative_to(path) for path in paths)
+            and not os.path.exists(source)
         ]
         if prune:
             removed += sum(index.finish(source, set(), "", "") for source in vanished)
     return IndexReport(
         read, unchanged, added, removed, len(index), tuple(problems), tuple(vanished)
     )
-
-
-def _is_gone(path: Path) -> bool:
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:  # there, but out of reach: no reason to drop what is indexed
-        pass
-    return False

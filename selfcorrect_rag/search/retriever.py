@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
 from langchain_core.callbacks import (
@@ -36,11 +37,7 @@ _NO_RETRIEVERS = (BaseLanguageModel, BaseTool, BasePromptTemplate, BaseOutputPar
 
 
 class IndexRetriever(BaseRetriever):
-    """The ``k`` best passages of an index.
-
-    ``invoke(query, k=3, filter={"owner": "ada"})`` overrides both for a call; without, a run's
-    filter holds (`run_filter`).
-    """
+    """The ``k`` best passages of an index, within the call's ``filter=`` or the run's."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -93,17 +90,10 @@ class AnyRetriever(Runnable[str, list[Document]]):
     A document that does not satisfy the filter is dropped, whoever found it.
 
     Args:
-        retriever: What is called.
         source: Its name in error messages.
         fault: The error to raise if it raises.
         read: Converts its results to documents, if they are something else.
         filters: False where the filter does not hold, as for pages of the web.
-
-    Raises:
-        BadArgument: at creation, if ``retriever`` is not a retriever.
-        NoDocument: at a call that returns something other than documents, or at a sync call of an
-            async function.
-        BadFilter: at a call with a filter that cannot be applied.
     """
 
     def __init__(
@@ -128,7 +118,6 @@ class AnyRetriever(Runnable[str, list[Document]]):
             )
         if not is_runnable:
             name = getattr(retriever, "__name__", type(retriever).__name__)
-            self._read = lambda found: found
             retriever = _FunctionRetriever(
                 name="retriever" if name == "<lambda>" else name,
                 function=retriever,
@@ -136,12 +125,12 @@ class AnyRetriever(Runnable[str, list[Document]]):
                 source=source,
                 fault=fault,
             )
+            self._read = list
         self._inner: Runnable[str, Any] = retriever
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
-        """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
             options, is_let = self._options(config, k)
             found = self._inner.invoke(input, config, **options)
@@ -150,7 +139,6 @@ class AnyRetriever(Runnable[str, list[Document]]):
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
-        """Return the documents for a query; a vector store returns the best ``k``."""
         with wrap_errors(self._fault, self._source):
             options, is_let = self._options(config, k)
             found = await self._inner.ainvoke(input, config, **options)
@@ -160,19 +148,19 @@ class AnyRetriever(Runnable[str, list[Document]]):
         self, config: RunnableConfig | None, k: int | None
     ) -> tuple[dict[str, Any], Test | None]:
         """Return the arguments for a call, and the test that its results must satisfy."""
-        inner, wanted = self._inner, run_filter(config)
-        options: dict[str, Any] = {"k": k} if self._is_store and k is not None else {}
-        if isinstance(inner, IndexRetriever) and k is not None:
-            options = {"k": min(k, inner.k)}
+        inner, wanted, options = self._inner, run_filter(config), dict[str, Any]()
         if isinstance(inner, _FunctionRetriever):
-            options = {"run": ensure_config(config)}
+            options["run"] = ensure_config(config)
+        elif isinstance(inner, IndexRetriever) and k is not None:
+            options["k"] = min(k, inner.k)
+        elif self._is_store and k is not None:
+            options["k"] = k
         if wanted is None:
             return options, None
-        is_store = isinstance(inner, VectorStoreRetriever)
         try:
             is_let = compile_filter(wanted)
         except BadFilter:
-            if not is_store:
+            if not isinstance(inner, VectorStoreRetriever):
                 raise
             return {**options, "filter": wanted}, None  # in the store's own language
         if isinstance(inner, VectorStoreRetriever):
@@ -192,7 +180,6 @@ class _FunctionRetriever(BaseRetriever):
 
     function: Any
     read: Any
-    """Converts its results to what `as_documents` takes."""
     source: str
     fault: type[Fault]
     """Raised inside its run already, so that traces show no secret of its message."""
@@ -222,22 +209,20 @@ class _FunctionRetriever(BaseRetriever):
 
     def _call(self, query: str) -> Any:
         given: dict[str, Any] = {"config": ensure_config()} if accepts_config(self.function) else {}
-        try:
-            takes_filter = "filter" in inspect.signature(self.function).parameters
-        except ValueError:  # a builtin
-            takes_filter = False
-        return self.function(query, **given, **({"filter": run_filter()} if takes_filter else {}))
+        with suppress(ValueError):  # a builtin without a signature
+            if "filter" in inspect.signature(self.function).parameters:
+                given["filter"] = run_filter()
+        return self.function(query, **given)
 
 
 def takes_one(function: object) -> bool:
     """Return whether it can be called with one argument, and perhaps a run's ``config``."""
     if not callable(function):
         return False
-    try:
-        given = {"config": None} if accepts_config(function) else {}
-        inspect.signature(function).bind(None, **given)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature
-        return True
+    with suppress(ValueError):  # a builtin without a signature
+        try:
+            given = {"config": None} if accepts_config(function) else {}
+            inspect.signature(function).bind(None, **given)
+        except TypeError:
+            return False
     return True

@@ -33,7 +33,6 @@ class WebSearch(ABC):
     """
 
     name: str
-    """Name of the search in results."""
 
     @abstractmethod
     def search(self, query: str, k: int) -> list[Document]:
@@ -50,7 +49,6 @@ class NoWebSearch(WebSearch):
     name = "the web"
 
     def __init__(self, remedy: str = "give web_search=TavilyWebSearch(), or a retriever") -> None:
-        """``remedy`` says how to add a web search."""
         self._remedy = remedy
 
     def search(self, query: str, k: int) -> list[Document]:
@@ -63,13 +61,7 @@ class NoWebSearch(WebSearch):
 class RetrieverWebSearch(WebSearch):
     """A retriever, a function or a LangChain tool in place of a web search.
 
-    Args:
-        retriever: A second corpus, an intranet, a search engine's tool; see `read_pages` for what
-            it may return beside documents.
-        name: Its name in results.
-
-    Raises:
-        BadArgument: ``retriever`` is none of these.
+    Beside documents it may return what `read_pages` takes.
     """
 
     def __init__(
@@ -123,15 +115,7 @@ Web = WebSearch | BaseTool | Retriever | None
 
 
 def as_web_search(given: Any) -> WebSearch:
-    """Return a factory's argument as a `WebSearch`.
-
-    Args:
-        given: A `WebSearch`; a LangChain tool that searches, retriever or vector store; a function
-            from a query to pages, sync or async; or None for no web search.
-
-    Raises:
-        BadArgument: it is something else.
-    """
+    """Return a factory's argument as a `WebSearch`, or raise `BadArgument`."""
     if given is None:
         return NoWebSearch()
     if isinstance(given, WebSearch):
@@ -161,10 +145,7 @@ def read_pages(found: Any) -> Any:
 
     Known formats are a list of texts, or of objects with text and address under common names; an
     object with such a list (``{"results": [...]}`` of langchain-tavily); the same as JSON; one
-    text. Anything else is returned unchanged.
-
-    Raises:
-        WebSearchFailed: it is an object with an ``error``.
+    text. Anything else is returned unchanged; an object with an ``error`` is raised.
     """
     if isinstance(found, str):
         try:
@@ -200,25 +181,15 @@ _REFUSALS = {
 }
 
 
-class _Transient(WebSearchFailed):
-    """A failure that is worth a retry."""
-
-
 class TavilyWebSearch(WebSearch):
     """Searches with Tavily. Pages are untrusted: only their text is used.
 
     Args:
-        api_key: ``TAVILY_API_KEY`` of the environment by default.
+        api_key: ``TAVILY_API_KEY`` of the environment by default; without one, it raises.
         prefer_domains: Their pages come first, among the 20 best (the paper prefers Wikipedia).
         max_characters: Of each page; the rest is cut.
         timeout: Seconds for the whole search, retries included.
-        retries: Further attempts after a transient failure.
-        api_base_url: Address of the API, for a proxy or a test server.
         options: Other fields of Tavily's search, such as ``include_domains`` or ``search_depth``.
-
-    Raises:
-        MissingExtra: the extra ``tavily`` is not installed.
-        WebSearchFailed: there is no key; Tavily would go on without one.
     """
 
     name = "Tavily"
@@ -249,48 +220,47 @@ class TavilyWebSearch(WebSearch):
             return pool.submit(context.run, asyncio.run, self.asearch(query, k)).result()
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        results = min(MAX_RESULTS if self._prefer else k, MAX_RESULTS)
+        results = MAX_RESULTS if self._prefer else min(k, MAX_RESULTS)
         body = {"query": query, "max_results": results, **self._options}
         try:
             async with asyncio.timeout(self._timeout):
-                for attempt in range(self._retries):
-                    try:
-                        answer = await self._ask(body)
-                        break
-                    except _Transient:
-                        await asyncio.sleep(0.2 * 2**attempt)
-                else:
-                    answer = await self._ask(body)
+                answer = await self._ask(body)
         except TimeoutError as error:
             raise WebSearchFailed(f"Tavily gave no answer within {self._timeout:g} s") from error
-        # Parsing long pages would block the event loop.
-        return await asyncio.to_thread(self._pages, answer, k)
+        return await asyncio.to_thread(self._pages, answer, k)  # long pages would block the loop
 
     async def _ask(self, body: dict[str, Any]) -> Any:
+        """Return Tavily's answer, in spite of passing failures."""
+        for attempt in range(1 + self._retries):
+            try:
+                status, data = await self._post(body)
+                answer = await asyncio.to_thread(json.loads, data) if status == 200 else None
+            except (self._httpx.HTTPError, ValueError) as error:
+                reason = f"Tavily cannot be reached or understood ({type(error).__name__})"
+            else:
+                if status == 200:
+                    return answer
+                reason = f"Tavily {_REFUSALS.get(status, 'failed')} (HTTP {status})"
+                if 400 <= status < 500:
+                    break
+            await asyncio.sleep(0.2 * 2**attempt)
+        raise WebSearchFailed(reason)
+
+    async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
         # A compressed answer, whose length is unknown, is not asked for and not unpacked.
         headers = {"Authorization": f"Bearer {self._key}", "Accept-Encoding": "identity"}
         asked = {"json": body, "headers": headers, "timeout": self._timeout}
         data = bytearray()
-        try:
-            async with (
-                self._httpx.AsyncClient() as client,
-                client.stream("POST", self._address, **asked) as response,
-            ):
-                async for block in response.aiter_raw():
-                    data += block
-                    if len(data) > MAX_BYTES:
-                        limit = f"{MAX_BYTES / 2**20:.0f} MiB"
-                        raise WebSearchFailed(f"Tavily's answer is longer than {limit}")
-        except self._httpx.HTTPError as error:
-            raise _Transient(f"Tavily cannot be reached ({type(error).__name__})") from error
-        if response.status_code != 200:
-            kind = WebSearchFailed if 400 <= response.status_code < 500 else _Transient
-            reason = _REFUSALS.get(response.status_code, "failed")
-            raise kind(f"Tavily {reason} (HTTP {response.status_code})")
-        try:
-            return json.loads(data)
-        except ValueError as error:
-            raise _Transient("Tavily did not answer in JSON") from error
+        async with (
+            self._httpx.AsyncClient() as client,
+            client.stream("POST", self._address, **asked) as response,
+        ):
+            async for block in response.aiter_raw():
+                data += block
+                if len(data) > MAX_BYTES:
+                    limit = f"{MAX_BYTES / 2**20:.0f} MiB"
+                    raise WebSearchFailed(f"Tavily's answer is longer than {limit}")
+        return response.status_code, bytes(data)
 
     def _pages(self, answer: Any, k: int) -> list[Document]:
         """Return the pages of an answer, each address once, those of preferred domains first."""
@@ -299,22 +269,17 @@ class TavilyWebSearch(WebSearch):
             raise WebSearchFailed("Tavily's answer has no list of results")
         pages: dict[str, Document] = {}
         for result in results:
-            if isinstance(result, Mapping) and (page := self._page(result)):
-                pages.setdefault(page.metadata["source"], page)
+            fields = (
+                {k: str(v or "") for k, v in result.items()} if isinstance(result, dict) else {}
+            )
+            raw = (fields.get(key, "") for key in ("raw_content", "content"))
+            text = next(filter(None, (_page_text(text, self._max_characters) for text in raw)), "")
+            url, title = fields.get("url", ""), _page_text(fields.get("title", ""), 300)
+            if text and urlsplit(url).scheme in ("http", "https"):
+                pages.setdefault(
+                    url, Document(text, metadata={"source": url, "title": title}, id=url)
+                )
         return sorted(pages.values(), key=lambda page: not self._is_preferred(page))[:k]
-
-    def _page(self, result: Mapping[str, Any]) -> Document | None:
-        """Return one result as a document; None without a web address or text."""
-        url = str(result.get("url") or "")
-        raw = (str(result.get(key) or "") for key in ("raw_content", "content"))
-        text = next(filter(None, (_page_text(text, self._max_characters) for text in raw)), "")
-        if urlsplit(url).scheme not in ("http", "https") or not text:
-            return None
-        metadata: dict[str, Any] = {"source": url}
-        metadata["title"] = _page_text(str(result.get("title") or ""), 300)
-        if isinstance(result.get("score"), int | float):
-            metadata["search_score"] = float(result["score"])
-        return Document(text, metadata=metadata, id=url)
 
     def _is_preferred(self, page: Document) -> bool:
         host = urlsplit(page.metadata["source"]).hostname or ""

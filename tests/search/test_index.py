@@ -87,7 +87,7 @@ def test_adding_again_renews_metadata_and_embeds_nothing(tmp_path: Path) -> None
     assert index.add([passage("The door is red.", new=[1, {"x": 2}], gone=None)]) == 0
     assert embeddings.embedded == 1
     (found,) = index.search("door", filter={"title": "Notes"})
-    assert found.metadata == {"title": "Notes", "new": [1, {"x": 2}], "score": 1.0}
+    assert found.metadata == {"title": "Notes", "new": [1, {"x": 2}], "gone": None, "score": 1.0}
 
 
 def test_any_text_and_metadata_can_be_stored(index: Index) -> None:

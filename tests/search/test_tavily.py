@@ -189,8 +189,8 @@ def test_no_server(search: Search) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("<html>hello</html>", "not answer in JSON"),
-        ("", "not answer in JSON"),
+        ("<html>hello</html>", "cannot be reached or understood"),
+        ("", "cannot be reached or understood"),
         ("[1, 2]", "no list of results|AttributeError|TypeError"),
         ('{"results": "none"}', "no list of results"),
     ],
