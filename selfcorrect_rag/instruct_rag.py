@@ -14,7 +14,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
-from selfcorrect_rag.models.from_name import Model, as_embeddings, as_language_model
+from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, split_options
@@ -32,7 +32,7 @@ InstructRAG = CompiledStateGraph[InstructRAGState, Any, Input, InstructRAGOutput
 class InstructRAGOptions(GraphOptions, total=False):
     """The options of InstructRAG's factory."""
 
-    embeddings: Embeddings | str | None
+    embeddings: Embeddings | None
     """For ``selection="nearest"``: LangChain's, or their name."""
 
 
@@ -62,7 +62,7 @@ def instruct_rag_builder(
     retriever: Retriever | None,
     demonstrations: Sequence[Mapping[str, Any]] = (),
     *,
-    embeddings: Embeddings | str | None = None,
+    embeddings: Embeddings | None = None,
     reranker: BaseDocumentCompressor | None = None,
     follow_up: Model | None = None,
     settings: InstructRAGSettings | Mapping[str, Any] | None = None,
@@ -107,7 +107,7 @@ def instruct_rag_builder(
         lambda state: "refuse" if state["answer"] else _after_retrieval(state),
         {"refuse": END, **shown},
     )
-    chooser = choose_demonstrations(demonstrations, as_embeddings(embeddings), chosen)
+    chooser = choose_demonstrations(demonstrations, embeddings, chosen)
     add_node(graph, chooser, retry_policy)
     graph.add_edge("choose_demonstrations", "write_rationale")
     add_node(graph, write_rationale(model, chosen), retry_policy)

@@ -9,7 +9,6 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.output_parsers import StrOutputParser
 from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langchain_core.tools import StructuredTool, tool
 from langchain_core.vectorstores import InMemoryVectorStore
@@ -195,14 +194,6 @@ def test_what_does_not_fit_is_refused(name: str, argument: str, given: Any, mess
 def test_what_does_not_correct(name: str, argument: str, given: Any, message: str) -> None:
     with pytest.raises(BadArgument, match=message):
         factories(**{argument: given})[name]()
-
-
-@pytest.mark.parametrize("name", ["self_rag", "self_crag"])
-def test_a_chain_is_no_model_that_is_asked_for_its_critique(name: str) -> None:
-    for chain in (RunnableLambda(str) | chat(), chat() | StrOutputParser()):
-        assert run(factories(llm=chain)["crag"]())["answer"]
-        with pytest.raises(BadArgument, match="got RunnableSequence"):
-            factories(llm=chain)[name]()
 
 
 @pytest.mark.parametrize("name", ["self_rag", "self_crag"])

@@ -17,7 +17,6 @@ from selfcorrect_rag.errors import BadArgument, MissingExtra
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, T5Evaluator
 from selfcorrect_rag.models.from_name import (
     NoLanguageModel,
-    as_embeddings,
     as_evaluator,
     as_language_model,
     as_reflection_llm,
@@ -95,15 +94,13 @@ def test_arguments_of_factories() -> None:
     assert as_reflection_llm(reflecting) is reflecting
     assert isinstance(as_reflection_llm(chat.with_retry()), PromptedReflectionLLM)
     assert isinstance(as_evaluator(chat), ChatEvaluator)
-    assert as_embeddings(None) is None
     prompt = ChatPromptTemplate.from_messages([("human", "{q}")])
     for call, message in (
         (lambda: as_language_model(prompt, "rewriter"), "rewriter must be a LangChain chat model"),
-        (lambda: as_reflection_llm(None), "llm must be a ReflectionLLM, .* got None"),
+        (lambda: as_reflection_llm(None), "llm must be a LangChain chat model .* got None"),
         (lambda: as_reflection_llm(reflecting.with_retry()), "would lose its reflection tokens"),
         (lambda: as_evaluator(reflecting), "evaluator must be a RetrievalEvaluator"),
-        (lambda: as_evaluator(3), "got int"),
-        (lambda: as_embeddings(chat), "embeddings must be LangChain Embeddings"),
+        (lambda: as_evaluator(3), "evaluator must be a LangChain chat model .* got int"),
     ):
         with pytest.raises(BadArgument, match=message):
             call()

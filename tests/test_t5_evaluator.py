@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -72,11 +71,6 @@ def test_scores_beyond_the_scale_are_clamped() -> None:
             model.classification_head.out_proj.bias.fill_(bias)
         scores = T5Evaluator(model, t5_tokenizer()).score(QUESTION, PASSAGES)
         assert scores == [math.copysign(1.0, bias)] * len(PASSAGES)
-
-
-async def test_async_gives_the_same(evaluator: T5Evaluator) -> None:
-    expected = evaluator.score(QUESTION, PASSAGES)
-    assert await evaluator.ascore(QUESTION, PASSAGES) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 100, 600])
@@ -190,16 +184,6 @@ async def test_concurrent_callers_do_not_mix_and_a_bad_pair_fails_only_its_call(
         assert scores == pytest.approx(expected, abs=1e-5)
     assert isinstance(bad, EvaluatorFailed)
     assert "tiny gave a score that is not a number" in str(bad)
-
-
-@pytest.mark.slow
-def test_a_forked_process_scores_too(evaluator: T5Evaluator) -> None:
-    expected = evaluator.score(QUESTION, ["a"])
-    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if evaluator.score(QUESTION, ["a"]) == pytest.approx(expected) else 1)
-    assert os.waitpid(pid, 0)[1] == 0
 
 
 # Pairs of question and passage

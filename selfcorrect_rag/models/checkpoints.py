@@ -4,12 +4,9 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from selfcorrect_rag.errors import ModelNotFound, SelfCorrectError, require
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 Encoded = dict[str, list[int]]
 """A model's inputs for one text: ``input_ids``, ``attention_mask`` and so on."""
@@ -36,7 +33,7 @@ def max_input_tokens(model: Any, tokens: int) -> int:
     return min(tokens, getattr(model.config, "max_position_embeddings", None) or tokens)
 
 
-def special_ids(tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
+def special_ids(tokenizer: Any) -> frozenset[int]:
     """Return the ids of special tokens, but for the unknown token, which encodes text too."""
     return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
 
@@ -74,9 +71,7 @@ def loading(name_or_path: str | Path, what: str = "model") -> Iterator[None]:
         ) from error
 
 
-def load_language_model(
-    name_or_path: str | Path, dtype: str
-) -> "tuple[Any, PreTrainedTokenizerBase]":
+def load_language_model(name_or_path: str | Path, dtype: str) -> tuple[Any, Any]:
     """Load a causal language model, or one with an encoder and a decoder, and its tokenizer."""
     transformers = require("transformers", "transformers")
     with loading(name_or_path):
@@ -90,9 +85,7 @@ def load_language_model(
     return model, load_tokenizer(name_or_path)
 
 
-def load_tokenizer(
-    name_or_path: str | Path, extra: str = "transformers"
-) -> "PreTrainedTokenizerBase":
+def load_tokenizer(name_or_path: str | Path, extra: str = "transformers") -> Any:
     """Load a language model's tokenizer, with the ids that the model was trained on.
 
     A ``tokenizer.json`` is taken as it is: transformers 5 would make Llama's anew, with other rules
@@ -121,10 +114,10 @@ def load_tokenizer(
             tokenizer = _as_official(tokenizer, folder, config)
         elif is_llama:
             _set_ends(tokenizer, config)
-    return cast("PreTrainedTokenizerBase", tokenizer)
+    return tokenizer
 
 
-def save_tokenizer(tokenizer: "PreTrainedTokenizerBase", folder: Path) -> None:
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     """Write a tokenizer so that it gives the same ids to whoever loads it: all its rules are in
     ``tokenizer.json``, and ``legacy``, which transformers 5 leaves out, is kept."""
     tokenizer.save_pretrained(folder)

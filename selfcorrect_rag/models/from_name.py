@@ -5,8 +5,6 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from langchain_core.embeddings import Embeddings
-from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import BaseRetriever
@@ -79,31 +77,22 @@ def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
         return find_language_model(given)
     if isinstance(given, Runnable) and not isinstance(given, _NO_MODELS):
         return given
-    raise BadArgument(f"{argument} must be {MODELS}, got {_kind(given)}")
+    kind = "None" if given is None else type(given).__name__
+    raise BadArgument(f"{argument} must be {MODELS}, got {kind}")
 
 
 def as_reflection_llm(given: object) -> ReflectionLLM:
     """Return a ReflectionLLM as it is, any other model wrapped in a PromptedReflectionLLM."""
     if isinstance(given, ReflectionLLM):
         return given
-    llm = find_language_model(given) if isinstance(given, str) else given
-    behind = models_behind(llm) if isinstance(llm, Runnable) else []
-    if any(isinstance(model, ReflectionLLM) for model in behind):
+    llm = as_language_model(given, "llm")
+    if any(isinstance(model, ReflectionLLM) for model in models_behind(llm)):
         raise BadArgument(
             f"llm is a ReflectionLLM behind a {type(llm).__name__}, which would lose its "
             "reflection tokens: give the ReflectionLLM itself, set its options where it is made, "
             "and wrap a chat model if you want fallbacks"
         )
-    # The model of init_chat_model without a name is made at the call.
-    if isinstance(llm, Runnable) and all(
-        isinstance(model, BaseLanguageModel) or type(model).__name__ == "_ConfigurableModel"
-        for model in behind
-    ):
-        return PromptedReflectionLLM(llm)
-    raise BadArgument(
-        "llm must be a ReflectionLLM, such as TransformersReflectionLLM.from_pretrained(...), "
-        f"{MODELS}, got {_kind(given)}"
-    )
+    return PromptedReflectionLLM(llm)
 
 
 def as_evaluator(given: object) -> RetrievalEvaluator:
@@ -116,24 +105,6 @@ def as_evaluator(given: object) -> RetrievalEvaluator:
         return given
     if isinstance(given, str) and (":" not in given or Path(given).exists()):
         return T5Evaluator.from_pretrained(given)
-    if isinstance(given, ReflectionLLM) or not isinstance(given, str | Runnable):
-        raise BadArgument(
-            "evaluator must be a RetrievalEvaluator, such as T5Evaluator or one of your own, "
-            f"{MODELS}, got {_kind(given)}"
-        )
+    if isinstance(given, ReflectionLLM):
+        raise BadArgument("evaluator must be a RetrievalEvaluator or a chat model")
     return ChatEvaluator(as_language_model(given, "evaluator"))
-
-
-def as_embeddings(given: object) -> Embeddings | None:
-    """Return a factory's argument as embeddings: LangChain's, a name as ``"openai:..."``, or
-    None."""
-    if isinstance(given, str):
-        made: Embeddings = require("langchain.embeddings", "agents").init_embeddings(given)
-        return made
-    if given is None or isinstance(given, Embeddings):
-        return given
-    raise BadArgument(f"embeddings must be LangChain Embeddings or their name, got {_kind(given)}")
-
-
-def _kind(given: object) -> str:
-    return "None" if given is None else type(given).__name__
