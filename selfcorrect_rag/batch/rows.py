@@ -102,4 +102,5 @@ def answered(result: Mapping[str, Any], counted: Usage) -> dict[str, Any]:
         # A model that reports nothing does not hide what the others have read.
         known = [step[name] for step in steps if step[name] is not None]
         row[name] = sum(known) if known else None
-    return row
+    plain: dict[str, Any] = json.loads(json.dumps(row, default=str))
+    return plain

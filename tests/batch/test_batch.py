@@ -173,3 +173,9 @@ def test_tokens_are_those_of_the_models_that_report_them() -> None:
     row = answered(result, FREE)
     assert (row["model_calls"], row["prompt_tokens"], row["generated_tokens"]) == (3, 70, 9)
     assert answered({**result, "route": [silent]}, FREE)["prompt_tokens"] is None
+
+
+def test_values_that_json_lacks_become_text() -> None:
+    """A graph of one's own may cite a path; the other questions are asked all the same."""
+    result = {"answer": "a", "citations": [{"number": 1, "source": Path("notes.md")}]}
+    assert answered(result, FREE)["citations"][0]["source"] == "notes.md"
