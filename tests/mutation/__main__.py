@@ -84,7 +84,8 @@ def is_wording(shown: str) -> bool:
         for sign in "-+"
     )
     if "zip(" in was and "zip(" in now:
-        return re.sub(r", strict=\w+", "", was) == re.sub(r", strict=\w+", "", now)
+        strict = re.compile(r", (?:strict=\w+)?\)")
+        return strict.sub(")", was) == strict.sub(")", now)
     pairs = zip(was.split('"'), now.split('"'), strict=False)
     changed = [pair for pair in pairs if pair[0] != pair[1]]
     return len(changed) == 1 and all(
