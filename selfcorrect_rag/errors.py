@@ -270,12 +270,11 @@ def disk_full(folder: Path, error: BaseException) -> DiskFull | None:
 
 
 def error_codes(error: BaseException) -> tuple[int | None, int | None]:
-    """Return SQLite's primary result code and the errno, from attributes or the message."""
-    code = re.search(r"\(code: (\d+)\)", str(error))  # Chroma
-    number = re.search(r"\(os error (\d+)\)", str(error))  # safetensors
-    sqlite = getattr(error, "sqlite_errorcode", int(code[1]) if code else None)
-    system = getattr(error, "errno", None) or (int(number[1]) if number else None)
-    return None if sqlite is None else sqlite & 0xFF, system
+    """Return SQLite's primary result code and the errno, if the error has them."""
+    code, number = getattr(error, "sqlite_errorcode", None), getattr(error, "errno", None)
+    if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
+        number = int(found[1])
+    return None if code is None else code & 0xFF, number
 
 
 @contextmanager

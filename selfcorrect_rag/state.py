@@ -176,8 +176,6 @@ class Output(TypedDict, total=False):
 
 
 class TurnState(Input, Output, total=False):
-    """The keys of a turn that all graphs share, with the internal ones."""
-
     standalone_question: str
     """The question that the nodes work on; ``question`` is there in the input and at the end."""
     settings: dict[str, Any]
@@ -300,8 +298,6 @@ class SelfRAGOutput(Output, total=False):
 
 
 class SelfRAGState(TurnState, SelfRAGOutput, total=False):
-    """The whole state of Self-RAG."""
-
     beams: list[Beam]
     depth: int
     """Segments written so far on the longest beam."""
@@ -357,8 +353,6 @@ class CRAGOutput(Output, total=False):
 
 
 class CRAGState(TurnState, CRAGOutput, total=False):
-    """The whole state of CRAG."""
-
     branches: list[Literal["refine", "search"]]
     """The branches that the action, or the settings, ask for."""
 
