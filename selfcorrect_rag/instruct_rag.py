@@ -33,7 +33,7 @@ class InstructRAGOptions(GraphOptions, total=False):
     """The options of InstructRAG's factory."""
 
     embeddings: Embeddings | None
-    """For ``selection="nearest"``: LangChain's, or their name."""
+    """For ``selection="nearest"``."""
 
 
 def create_instruct_rag(

@@ -10,7 +10,6 @@ from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.prompts.crag import VerdictParser, prompt_for_one, prompt_for_several
-from selfcorrect_rag.thresholds import Thresholds
 from tests.providers import LOGPROBS, Provider, Refused
 
 QUESTION = "Who wrote Emma?"
@@ -154,14 +153,6 @@ async def test_errors_of_the_model_pass_through_and_teach_nothing() -> None:
         with pytest.raises(type(error), match=str(error)):
             await evaluator.ascore(QUESTION, PASSAGES)
         assert evaluator._classifier.mode is None
-
-
-def test_thresholds() -> None:
-    own = Thresholds(upper=0.3, lower=0.1)
-    assert ChatEvaluator(Provider(answer=judge), thresholds=own).thresholds == own
-    evaluator = ChatEvaluator(Provider(answer=judge))
-    actions = [evaluator.thresholds.action(s) for s in ([-1, 0], [0, 1, -1], [-1, -1])]
-    assert actions == ["ambiguous", "correct", "incorrect"]
 
 
 def test_the_papers_prompts() -> None:

@@ -19,13 +19,12 @@ from selfcorrect_rag.models.chat_model import (
     model_name,
     models_behind,
     prompt_limit,
-    retry_after,
     split_reasoning,
     was_cut,
     written_text,
 )
 from selfcorrect_rag.prompts import prompt_of
-from tests.providers import RateLimited, saying
+from tests.providers import saying
 from tests.scripted import ScriptedReflectionLLM, segment
 
 
@@ -116,12 +115,6 @@ def test_how_long_a_prompt_may_be() -> None:
     assert exceeds(model, "word " * 51, 50)
     assert not exceeds(saying(""), "a" * 150, 50), "three characters a token"
     assert exceeds(saying(""), "a" * 151, 50)
-
-
-def test_retry_after() -> None:
-    given = [RateLimited("7"), RateLimited("-1"), RateLimited("999"), RateLimited("Sunday")]
-    assert [retry_after(error) for error in given] == [7.0, 0.0, 60.0, None]
-    assert retry_after(RateLimited()) is retry_after(ValueError()) is None
 
 
 def test_an_llm_as_a_chat_model_gets_the_prompt_and_streams() -> None:

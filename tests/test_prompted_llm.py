@@ -16,7 +16,7 @@ from selfcorrect_rag.prompts.chat import (
     segment_request,
 )
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE, Instance
-from selfcorrect_rag.reflection import Group, critique, critique_score, retrieval_probability
+from selfcorrect_rag.reflection import Group, critique_score, retrieval_probability
 from tests.prompted_runs import (
     NOVEL,
     PASSAGES,
@@ -58,16 +58,6 @@ def test_a_candidate_with_probabilities() -> None:
     assert segment["logprob"] is not None
     # p(y|x,d) is the geometric mean over the text's tokens alone: sqrt(1/2 * 1/8) = 1/4.
     assert 2.718281828 ** (segment["logprob"] / segment["tokens"]) == pytest.approx(0.25)
-
-
-def test_reasoning_is_not_part_of_a_segment() -> None:
-    def model(prompt: str) -> str:
-        said = "".join(piece[0] for piece in reader(prompt))
-        return f"<think>\n[Irrelevant] [No support / Contradictory] 1\n</think>\n\n{said}"
-
-    (segment,) = generate(PromptedReflectionLLM(Provider(answer=model)), NOVEL)
-    assert segment["text"] == "Jane Austen."
-    assert critique(segment["reflections"]) == {"ISREL": 1.0, "ISSUP": 1.0, "ISUSE": 1.0}
 
 
 def test_retrieval_is_decided_by_table_8() -> None:

@@ -83,13 +83,6 @@ def test_small_batches_change_nothing(evaluator: T5Evaluator, batch_tokens: int)
     assert len(sizes) > 1
 
 
-def test_bfloat16_is_close(evaluator: T5Evaluator) -> None:
-    half = T5Evaluator(t5().to(torch.bfloat16), t5_tokenizer())
-    assert half.score(QUESTION, PASSAGES) == pytest.approx(
-        evaluator.score(QUESTION, PASSAGES), abs=0.05
-    )
-
-
 def test_nothing_to_ask_is_no_forward_pass() -> None:
     evaluator = make()
     sizes = count_passes(evaluator)
