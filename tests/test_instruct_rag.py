@@ -10,7 +10,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
 from selfcorrect_rag import create_instruct_rag
-from selfcorrect_rag.nodes.reply import NO_ANSWER
+from selfcorrect_rag.nodes.write_answer import NO_ANSWER
 from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION
 from tests.instruct_runs import QUESTION, RATIONALE, TITLES, documents, run
 from tests.scripted import echo

@@ -9,7 +9,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_instruct_rag, create_self_rag
-from selfcorrect_rag.nodes.reply import cited_content, cited_message
+from selfcorrect_rag.nodes.write_answer import cited_content, cited_message
 from selfcorrect_rag.state import Citation, Segment
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 

@@ -10,7 +10,7 @@ from selfcorrect_rag.nodes.citations import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.generate_and_critique import NO_TEXT, UNREADABLE, scored
 from selfcorrect_rag.nodes.limits import limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.nodes.reply import say
+from selfcorrect_rag.nodes.write_answer import say
 from selfcorrect_rag.reflection import best_path_score
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, Source

@@ -12,7 +12,7 @@ from selfcorrect_rag.models.classification import ChatClassifier
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update, choose
-from selfcorrect_rag.nodes.reply import answered
+from selfcorrect_rag.nodes.write_answer import answered
 from selfcorrect_rag.prompts.chat import SUFFICIENT, sufficiency_prompt
 from selfcorrect_rag.prompts.crag import YES
 from selfcorrect_rag.prompts.marks import REFUSAL

@@ -1,15 +1,33 @@
-"""write_answer: turn the best beam into text with citations of its passages."""
+"""write_answer: turn the best beam into text with citations; and what every answer ends with: a
+message with citations, streamed as it is written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import content as blocks
+from langchain_core.messages.ai import UsageMetadata, subtract_usage
+from langgraph.constants import TAG_NOSTREAM
+from langgraph.graph.message import push_message
 from langgraph.types import Overwrite
 
+from selfcorrect_rag.intake import shown_source, title_line, web_address
+from selfcorrect_rag.models.chat_model import model_name
 from selfcorrect_rag.nodes.citations import cited_passages, cited_text
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered
+from selfcorrect_rag.prompts.marks import marks_in
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Source
+from selfcorrect_rag.state import Beam, Citation, Source, Usage
+
+NO_ANSWER = "No answer: the model wrote nothing."
+"""The text in place of an empty answer."""
+SILENT = "the model wrote nothing: the answer says so"
+"""The note about an empty answer."""
+MAX_EXCERPT = 400
+"""Maximum characters of a cited text that is not a quote; the whole is in ``citations``."""
+STANDARD = {"output_version": "v1"}
+"""The metadata of a message whose content is standard blocks: integrations convert them for their
+provider."""
 
 
 def write_answer(
@@ -51,3 +69,134 @@ def write_answer(
         }
 
     return Node("write_answer", step, SelfRAGSettings.of(settings))
+
+
+def say(state: Mapping[str, Any], run: Run[Any], text: str, said: int = 0) -> None:
+    """Stream the reply as far as it is known, of which earlier steps have streamed ``said``
+    characters; not if the graph runs in a tool."""
+    if len(text) > said:
+        _push(run, AIMessageChunk(content=[_part(text[said:])], id=_reply_id(state)))
+
+
+def answered(
+    state: Mapping[str, Any],
+    run: Run[Any],
+    answer: str,
+    cited: str,
+    citations: Sequence[Citation],
+    llm: object = None,
+    *,
+    text: str = "",
+    said: int = 0,
+) -> Update:
+    """Return the update with the answer, and the whole reply if a message asked; stream its rest.
+
+    Args:
+        state: the node's.
+        run: the node's; a chat model that streamed the answer has left its message there.
+        answer: without marks.
+        cited: with marks.
+        citations: what it cites.
+        llm: the model that wrote it, which the message names.
+        text: the whole reply, if it is more than ``cited``.
+        said: characters that were streamed already.
+    """
+    run.emit({"event": "answered", "answer": answer, "citations": len(citations)})
+    text = text or cited
+    is_streamed = bool(run.message and run.message.id)
+    streamed = (is_streamed and run.message) or AIMessage("", id=_reply_id(state))
+    known = streamed.response_metadata
+    name = known.get("model_name") or model_name(llm)
+    message = AIMessage(
+        cited_content(text, citations),
+        id=streamed.id,
+        usage_metadata=_usage([*state["route"], run.costs]),
+        response_metadata={**({"model_name": name} if name else {}), **STANDARD},
+    )
+    if citations or not is_streamed:
+        rest = _part("" if is_streamed else text[said:])
+        usage, metadata = message.usage_metadata, message.response_metadata
+        chunk = AIMessageChunk(
+            content=[{**message.content[0], **rest}],  # type: ignore[dict-item]
+            id=message.id,
+            usage_metadata=subtract_usage(usage, streamed.usage_metadata) if usage else None,
+            response_metadata={k: v for k, v in metadata.items() if k not in known},
+        )
+        _push(run, chunk)
+    update: Update = {
+        "question": state["question"],
+        "answer": answer,
+        "cited_answer": cited,
+        "citations": citations,
+    }
+    return update if state.get("human_message_id") is None else {**update, "messages": [message]}
+
+
+def _push(run: Run[Any], chunk: AIMessageChunk) -> None:
+    if run.in_graph and TAG_NOSTREAM not in (run.config.get("tags") or ()):
+        push_message(chunk, state_key=None)
+
+
+def _part(text: str) -> dict[str, Any]:
+    """A part of the reply's block: parts of one index are joined."""
+    return {"type": "text", "text": text, "index": 0}
+
+
+def _reply_id(state: Mapping[str, Any]) -> str:
+    return state.get("reply_id") or "answer"
+
+
+def _usage(route: Sequence[Usage]) -> UsageMetadata | None:
+    """The tokens of the run so far; None if no model reports any."""
+    read = written = calls = 0
+    for step in route:
+        prompt, generated = step["prompt_tokens"], step["generated_tokens"]
+        if step["model_calls"] and prompt is not None and generated is not None:
+            read, written, calls = read + prompt, written + generated, calls + 1
+    if not calls:
+        return None
+    return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+
+def cited_content(text: str, citations: Sequence[Citation]) -> list[str | dict[str, Any]]:
+    """Return a text as one standard block, with its citations as annotations of their marks
+    ``[n]``, or of the whole text without a mark."""
+    block = blocks.TextContentBlock(type="text", text=text)
+    if citations:
+        block["annotations"] = list(_annotations(text, citations))
+    return [dict(block)]
+
+
+def cited_message(message: AIMessage, citations: Sequence[Citation]) -> AIMessage:
+    """Return the message with the citations that its text has a mark of.
+
+    Its provider is left out of the metadata, since integrations would send the annotations back to
+    it. A message with anything but text, such as reasoning, stays as it is.
+    """
+    text = str(message.text)
+    most = max((citation["number"] for citation in citations), default=0)
+    marked = {number for mark in marks_in(text, most) for number in mark.numbers}
+    cited = [citation for citation in citations if citation["number"] in marked]
+    if not cited or any(block["type"] != "text" for block in message.content_blocks):
+        return message
+    metadata = {k: v for k, v in message.response_metadata.items() if k != "model_provider"}
+    metadata |= STANDARD
+    content = cited_content(text, cited)
+    return message.model_copy(update={"content": content, "response_metadata": metadata})
+
+
+def _annotations(text: str, citations: Sequence[Citation]) -> Iterator[blocks.Citation]:
+    # All fields are there, since some providers refuse annotations that lack one.
+    marks = list(marks_in(text, max(citation["number"] for citation in citations)))
+    for citation in citations:
+        source = shown_source(citation["source"])
+        places = [(m.bracket, m.end) for m in marks if citation["number"] in m.numbers]
+        for start, end in places or [(0, len(text))]:
+            yield blocks.Citation(
+                type="citation",
+                title=title_line(citation["title"]) or source or "untitled",
+                url=web_address(source),
+                cited_text=citation.get("quote") or citation["text"][:MAX_EXCERPT],
+                start_index=start,
+                end_index=end,
+            )

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable
@@ -19,11 +19,11 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.reply import NO_ANSWER, SILENT, answered
+from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, answered
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, read_answer, read_numbers
 from selfcorrect_rag.prompts.marks import is_refusal
 from selfcorrect_rag.prompts.parts import Part, Prompt
-from selfcorrect_rag.settings import InstructRAGSettings, Mode
+from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import Demonstration, known_tokens
 
 READABLE, LEFT = "that the model can read", "that max_tokens leaves"
@@ -48,20 +48,17 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
 
     async def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         size = sum(len(passage.page_content) for passage in state["passages"])
-        fitted = await run.compute(_fit, model, state, run.settings, characters=size)
-        numbering, notes = fitted.numbering, fitted.notes
-        for what, number in fitted.dropped.items():
-            limit = fitted.limit or 0
-            run.emit({"event": "dropped", "what": what, "number": number, "limit": limit})
+        prompt, fitted = await run.compute(_fit, model, run, state, characters=size)
+        mode, numbering, notes = fitted["mode"], fitted["numbering"], fitted["notes"]
         speaker: Any = model
-        given: Any = [HumanMessage("".join(part.text for part in fitted.prompt.parts))]
+        given: Any = [HumanMessage("".join(part.text for part in prompt.parts))]
         if is_llm(model):
-            speaker, given = LLMChat(llm=model, prompt=fitted.prompt), fitted.prompt
+            speaker, given = LLMChat(llm=model, prompt=prompt), prompt
         options: dict[str, Any] = {}
         if isinstance(model_behind(model), ReflectionLLM):
             options["max_tokens"] = run.settings.rationale_tokens
         text = (await ask(run, speaker, given, stream=True, **options)).strip()
-        mode, shown = fitted.mode, len(numbering)
+        shown = len(numbering)
         run.emit({"event": "rationale_written", "text": text, "mode": mode, "documents": shown})
         answer = (text if mode in BASELINES else read_answer(text)) or NO_ANSWER
         if not text:
@@ -76,37 +73,22 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         marks = [f"[{cited['number']}]" for cited in citations]
         cited = answer + "".join(f" {mark}" for mark in marks if mark not in answer)
         return {
-            "mode": mode,
-            "numbering": numbering,
-            "demonstrations": fitted.demonstrations,
+            **fitted,
             "rationale": "" if mode in BASELINES else text,
             "useful_documents": list(useful.values()),
             "notes": notes,
-            **({"stopped": "max_tokens"} if fitted.stopped else {}),
             **answered(state, run, answer, cited, citations, model, text=text),
         }
 
     return Node("write_rationale", step, InstructRAGSettings.of(settings))
 
 
-class _Fitted(NamedTuple):
-    """The prompt that fits, and what was dropped for it."""
-
-    prompt: Prompt
-    mode: Mode
-    numbering: list[int]
-    demonstrations: list[Demonstration]
-    dropped: dict[Kind, int]
-    limit: int | None
-    stopped: bool
-    notes: list[str]
-
-
 def _fit(
-    llm: Runnable[Any, Any], state: Mapping[str, Any], settings: InstructRAGSettings
-) -> _Fitted:
-    """Return the prompt with as many of the documents and demonstrations as fit."""
-    mode, passages, notes = state["mode"], state["passages"], []
+    llm: Runnable[Any, Any], run: Run[InstructRAGSettings], state: Mapping[str, Any]
+) -> tuple[Prompt, Update]:
+    """Return the prompt with as many of the documents and demonstrations as fit, and what it
+    shows."""
+    settings, mode, passages, notes = run.settings, state["mode"], state["passages"], []
     if not passages and mode != "no_retrieval":
         notes.append("no document was found: the model was asked without documents")
         mode = "ft" if mode == "ft" else "no_retrieval"  # ft gets the prompt of its training
@@ -139,18 +121,20 @@ def _fit(
         chosen = choices[min(first, len(choices) - 1)]
         if first == len(choices):
             notes.append(f"the prompt is longer than the {limit} tokens {whose}")
-    counts: dict[Kind, tuple[int, int]] = {
-        "documents": (every, every - chosen[0]),
-        "demonstrations": (len(examples), len(examples) - chosen[1]),
-    }
-    dropped = {what: number for what, (_, number) in counts.items() if number}
-    notes += [
-        f"{number} of {counts[what][0]} {what} dropped, the weakest first: the prompt would be "
-        f"longer than the {limit} tokens {whose}"
-        for what, number in dropped.items()
-    ]
     prompt, numbering, shown = build(*chosen)
-    return _Fitted(prompt, mode, numbering, shown, dropped, limit, stopped and whose == LEFT, notes)
+    counts: list[tuple[Kind, int, int]] = [
+        ("documents", every, every - len(numbering)),
+        ("demonstrations", len(examples), len(examples) - len(shown)),
+    ]
+    for what, before, dropped in counts:
+        if dropped:
+            run.emit({"event": "dropped", "what": what, "number": dropped, "limit": limit or 0})
+            notes.append(
+                f"{dropped} of {before} {what} dropped, the weakest first: the prompt would be "
+                f"longer than the {limit} tokens {whose}"
+            )
+    update = {"mode": mode, "numbering": numbering, "demonstrations": shown, "notes": notes}
+    return prompt, update | ({"stopped": "max_tokens"} if stopped and whose == LEFT else {})
 
 
 def _limit(

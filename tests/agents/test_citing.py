@@ -12,7 +12,7 @@ from langgraph.runtime import Runtime
 
 from selfcorrect_rag import as_tool
 from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware
-from selfcorrect_rag.nodes.reply import cited_message
+from selfcorrect_rag.nodes.write_answer import cited_message
 from tests.agents.scripted import (
     GRAPHS,
     ScriptedAgentModel,
