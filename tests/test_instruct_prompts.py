@@ -99,14 +99,6 @@ def test_a_task_instruction_stands_last_and_not_in_the_prompt_of_training() -> N
     assert text("ft", instruction="Be brief.") == TABLE_9_AND_11
 
 
-# The official code's defects at inference
-
-
-def test_braces_in_untrusted_text_stay_as_they_are() -> None:
-    hostile = Document("{question} {0} {{x}} %s", metadata={"title": "{documents}"})
-    assert "(Title: {documents}): {question} {0} {{x}} %s\n" in text("icl", [hostile])
-
-
 # Untrusted text
 
 
