@@ -28,7 +28,7 @@ from reader_training.rows import DATA, encyclopedia, lines, natural_questions, r
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
 from selfcorrect_rag.evaluation.outcomes import Run
-from selfcorrect_rag.evaluation.report import as_json, score_run
+from selfcorrect_rag.evaluation.report import score_run
 from selfcorrect_rag.evaluation.runner import Limits, run_methods
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
 from selfcorrect_rag.evaluation.tasks import Question
@@ -231,7 +231,7 @@ def figures(run: Run) -> dict[str, Any]:
             "calls": round(sum(o.model_calls for o in outcomes) / len(outcomes), 2),
             "seconds": round(sum(o.seconds for o in outcomes) / len(outcomes), 3),
         }
-    return {"methods": methods, "pairs": [as_json(pair) for pair in compare_all(scored, PAIRS)]}
+    return {"methods": methods, "pairs": [pair._asdict() for pair in compare_all(scored, PAIRS)]}
 
 
 def main() -> None:

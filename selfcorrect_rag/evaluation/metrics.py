@@ -32,12 +32,10 @@ MOST_CITATIONS = 3
 
 
 class Metric(NamedTuple):
-    """A metric in its two forms."""
+    """A metric in its two forms; a citation metric takes an entailment model too."""
 
     official: Callable[..., Score]
     strict: Callable[..., Score]
-    needs_entailment: bool = False
-    """Whether an entailment model is the third argument."""
 
 
 class Scores(NamedTuple):
@@ -61,11 +59,10 @@ def score(
     """
     if metric not in METRICS:
         raise BadArgument(f"metric must be one of {', '.join(METRICS)}, got {metric}")
-    chosen = METRICS[metric]
-    if chosen.needs_entailment and entails is None:
+    third = (entails,) if metric.startswith("citation_") else ()
+    if None in third:
         raise BadArgument(f"{metric} needs entails=, a function of a premise and a hypothesis")
-    third = (entails,) if chosen.needs_entailment else ()
-    found = tuple(getattr(chosen, form)(*row, *third) for row in rows)
+    found = tuple(getattr(METRICS[metric], form)(*row, *third) for row in rows)
     known = [value for value in found if value is not None]
     return Scores(sum(known) / len(known) if known else None, found)
 
@@ -279,8 +276,8 @@ METRICS: Mapping[str, Metric] = {
     "f1": _short(_f1(lambda text: normalise(text).split()), _f1(answer_words)),
     "str_em": Metric(_str_em(True, _share), _str_em(False, _share)),
     "hit": Metric(_str_em(True, _all), _str_em(False, _all)),
-    "citation_precision": Metric(_citations(True, *PRECISION), _citations(False, *PRECISION), True),
-    "citation_recall": Metric(_citations(True, *RECALL), _citations(False, *RECALL), True),
+    "citation_precision": Metric(_citations(True, *PRECISION), _citations(False, *PRECISION)),
+    "citation_recall": Metric(_citations(True, *RECALL), _citations(False, *RECALL)),
     # InstructRAG's accuracy. Trap: a rationale that quotes every document scores
     "containment_rationale": _short(any_within, contains_answer, whole=True),
     # An outcome's answer is InstructRAG's conclusion, which its script does not read

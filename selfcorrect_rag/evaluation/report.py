@@ -14,7 +14,7 @@ from selfcorrect_rag.errors import BadRun, MissingExtra, require
 from selfcorrect_rag.evaluation.methods import Sweep
 from selfcorrect_rag.evaluation.metrics import Entails, score
 from selfcorrect_rag.evaluation.outcomes import Outcome, Run, count
-from selfcorrect_rag.evaluation.statistics import Comparison, bootstrap_mean, compare_all
+from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
 from selfcorrect_rag.journal import replace_file
 
 SUMMARY, REPORT = "summary.json", "report.html"
@@ -69,6 +69,7 @@ def summary(
     variants = {name for sweep in sweeps for name in sweep.variants}
     pairs = list(combinations([name for name in methods if name not in variants], 2))
     pairs += [(sweep.method, name) for sweep in sweeps for name in sweep.variants]
+    pairs = list(dict.fromkeys(pairs))
     return {
         "made_by": MARK,
         "versions": {d.name: d.version for d in distributions() if d.name in PACKAGES},
@@ -77,7 +78,9 @@ def summary(
         "stopped": run.stopped,
         "methods": methods,
         "comparisons": {
-            metric: [as_json(pair) for pair in compare_all(found, list(dict.fromkeys(pairs)))]
+            metric: [
+                {**pair._asdict(), "verdict": pair.verdict} for pair in compare_all(found, pairs)
+            ]
             for metric, found in scored.items()
         },
         "sweeps": [sweep._asdict() for sweep in sweeps],
@@ -96,20 +99,6 @@ def _cost(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         values = [getattr(outcome, key) for outcome in outcomes]
         made[key] = None if None in values else round(sum(values), 3)
     return made
-
-
-def as_json(pair: Comparison) -> dict[str, Any]:
-    """A comparison as JSON values."""
-    return {
-        "first": pair.first,
-        "second": pair.second,
-        "difference": pair.difference.value,
-        "interval": pair.difference.ends,
-        "mcnemar": pair.mcnemar,
-        "questions": pair.rows,
-        "significant": pair.significant,
-        "verdict": pair.verdict,
-    }
 
 
 # Files and the page

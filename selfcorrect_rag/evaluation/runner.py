@@ -74,17 +74,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Run, or resume, an evaluation; write its summary and page, and return the summary.
 
-    Everything is read and checked before a model is opened.
-
-    Args:
-        options: of the run.
-        parts: see :func:`~selfcorrect_rag.evaluation.methods.open_method`.
-        settings: what else decides the answers (models, index), as JSON values.
-        on_done: called with every new outcome, and the number of answers still missing.
+    All options are read and checked before a model is opened. ``parts`` is as in
+    :func:`~selfcorrect_rag.evaluation.methods.open_method`; the rest as in :func:`arun_methods`.
 
     Raises:
         BadTask, BadMethod, BadArgument: a part of the options cannot be used.
-        BadRun, AllFailed: see :func:`arun_methods`.
     """
     refuse_foreign_reports(options.out)
     specs, sweeps = read_variants(options.methods, options.sweeps)
@@ -149,9 +143,8 @@ async def arun_methods(
     Args:
         questions: each with its own id.
         methods: each with its own name.
-        out: the folder of the run.
-        settings: what else decides the answers, as JSON values (models, index). A folder with
-            other settings is refused; methods and questions may be added.
+        out: the folder of the run; one with other settings is refused.
+        settings: what else decides the answers, as JSON values (models, index).
         limits: bounds of what this call adds.
         on_done: called with every new outcome, and the number of answers still missing.
 

@@ -31,35 +31,26 @@ class Comparison(NamedTuple):
 
     first: str
     second: str
-    difference: Interval
+    difference: float
     """The mean score of the first minus that of the second."""
+    interval: list[float | None]
     mcnemar: float | None
     """The p-value if all scores are 0 or 1."""
-    least_p: float
-    """The smallest p-value that a sign test of so many unequal rows could give."""
-    rows: int
-
-    @property
-    def significant(self) -> bool:
-        """Whether the interval excludes zero and the exact test agrees.
-
-        A bootstrap of few unequal rows is too sure of itself: five that all favour one method
-        happen by chance once in 16 times. So without McNemar's test the least p-value counts.
-        """
-        p = self.least_p if self.mcnemar is None else self.mcnemar
-        return not self.difference.low <= 0 <= self.difference.high and p <= 1 - LEVEL
+    questions: int
+    significant: bool
+    """Whether the interval excludes zero and an exact test agrees."""
 
     @property
     def verdict(self) -> str:
         """The result in words."""
-        better = self.first if self.difference.value > 0 else self.second
+        better = self.first if self.difference > 0 else self.second
         return f"{better} is better" if self.significant else "no significant difference"
 
     def __str__(self) -> str:
-        value, low, high = self.difference
+        low, high = ("unknown" if end is None else f"{end:.3f}" for end in self.interval)
         p = "" if self.mcnemar is None else f", McNemar's p {self.mcnemar:.3g}"
-        difference = f"{self.first} minus {self.second} is {value:.3f}"
-        return f"{self.verdict}: {difference} (95% {low:.3f} to {high:.3f}){p}, {self.rows} rows"
+        difference = f"{self.first} minus {self.second} is {self.difference:.3f}"
+        return f"{self.verdict}: {difference} (95% {low} to {high}){p}, {self.questions} rows"
 
 
 def bootstrap_mean(scores: Sequence[float], *, resamples: int = RESAMPLES) -> Interval:
@@ -110,13 +101,14 @@ def compare(first: ByQuestion, second: ByQuestion, names: tuple[str, str]) -> Co
     if not both:
         return None
     left, right = zip(*both, strict=True)
-    return Comparison(
-        *names,
-        bootstrap_mean([a - b for a, b in both]),
-        mcnemar(left, right) if set(left) | set(right) <= {0, 1} else None,
-        _sign_test(0, sum(a != b for a, b in both)),
-        len(both),
-    )
+    found = bootstrap_mean([a - b for a, b in both])
+    # A bootstrap of few unequal rows is too sure of itself: five that all favour one method happen
+    # by chance once in 16 times. So without McNemar's test the least p-value of a sign test counts.
+    least_p = _sign_test(0, sum(a != b for a, b in both))
+    p = mcnemar(left, right) if set(left) | set(right) <= {0, 1} else None
+    agrees = (least_p if p is None else p) <= 1 - LEVEL
+    significant = agrees and not found.low <= 0 <= found.high
+    return Comparison(*names, found.value, found.ends, p, len(both), significant)
 
 
 def compare_all(

@@ -55,14 +55,11 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_a_pipe_gets_the_answer_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["ask", PORT]) == 0
-    assert capsys.readouterr().out == "8443\n"
-
-
-def test_a_terminal_gets_the_answer_and_its_sources(
+def test_a_pipe_gets_the_answer_alone_and_a_terminal_its_sources(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert main(["ask", PORT]) == 0
+    assert capsys.readouterr().out == "8443\n"
     terminal(monkeypatch)
     assert main(["ask", PORT]) == 0
     shown = capsys.readouterr().out
@@ -91,11 +88,8 @@ def test_json_has_the_whole_result(capsys: pytest.CaptureFixture[str]) -> None:
     assert result["passages"][0]["text"]
     assert result["candidates"]
     assert result["usage"]
-
-
-def test_what_no_note_says_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    result = ask(capsys, RENT)
-    assert (result["answer"], result["citations"]) == (REFUSAL, [])
+    refused = ask(capsys, RENT)
+    assert (refused["answer"], refused["citations"]) == (REFUSAL, [])
 
 
 def test_set_reaches_the_run_and_the_reader(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,6 +132,8 @@ def test_a_mistake_is_one_line_that_names_it(
 
 def test_a_misspelt_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Did you mean ask?" in error_of(capsys, "aks", PORT)
+    given = ["--graph", "crag", "--set", "approve_search=true"]
+    assert "terminal" in error_of(capsys, "ask", PORT, *given)
 
 
 def test_html_is_written_and_a_foreign_file_is_kept(
@@ -163,6 +159,9 @@ def test_a_chat_model_answers(capsys: pytest.CaptureFixture[str]) -> None:
     model = f"{__name__}:make_stated"
     result = ask(capsys, PORT, "--graph", "crag", "--model", model, "--evaluator", model)
     assert result["cited_answer"] == "It runs on port 8443 [1]."
+    given = ["--graph", "instruct-rag", "--model", model, "--explain"]
+    assert main(["ask", PORT, *given]) == 0
+    assert "tokens not reported" in capsys.readouterr().out
 
 
 def test_chat_answers_each_line(
@@ -189,11 +188,6 @@ def test_a_search_waits_for_approval(
     assert len(result["web_results"]) >= searched
     assert bool(result["web_results"]) == bool(searched)
     assert (result["web_query"] == reply) == (" " in reply)
-
-
-def test_approval_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    error = error_of(capsys, "ask", PORT, "--graph", "crag", "--set", "approve_search=true")
-    assert "terminal" in error
 
 
 def test_settings_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,14 +246,20 @@ def test_batch_answers_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert ["8443" in line for line in lines] == [True, False]
 
 
-def test_eval_compares_methods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text(json.dumps({"question": PORT, "answers": ["8443"]}), encoding="utf-8")
-    given = ["eval", str(questions), "--out", str(tmp_path / "run")]
-    assert main([*given, "--method", "rag", "--method", "self_rag"]) == 0
-    shown = capsys.readouterr().out
-    assert "self_rag: " in shown
-    assert (tmp_path / "run" / "report.html").is_file()
+def test_eval_compares_methods_and_says_what_stopped_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    questions, out = tmp_path / "questions.jsonl", tmp_path / "run"
+    rows = [json.dumps({"question": q, "answers": ["8443"]}) for q in (PORT, f"{PORT} Now?")]
+    questions.write_text("\n".join(["{", *rows]), encoding="utf-8")
+    given = ["eval", str(questions), "--out", str(out), "--method", "rag", "--method", "self_rag"]
+    assert main([*given, "--set", "max_calls=1", "--set", "concurrency=1"]) == 1
+    assert "stopped by max_calls" in capsys.readouterr().err
+    assert main(given) == 0
+    shown = capsys.readouterr()
+    assert "self_rag: match" in shown.out
+    assert "questions.jsonl:1 is not JSON" in shown.err
+    assert (out / "report.html").is_file()
 
 
 def test_calibrate_chooses_thresholds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,21 +282,3 @@ def test_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert shown.index("CRAG") < shown.index("data")
     assert "no setting" in error_of(capsys, "train", "evaluator", "--set", "datta=x")
-
-
-def test_tokens_that_no_model_reports_are_not_counted_as_none(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    model = f"{__name__}:make_stated"
-    given = ["--graph", "instruct-rag", "--model", model, "--explain"]
-    assert main(["ask", PORT, *given]) == 0
-    assert "tokens not reported" in capsys.readouterr().out
-
-
-def test_eval_says_what_stopped_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [json.dumps({"question": q, "answers": ["8443"]}) for q in (PORT, RENT, f"{RENT} Now?")]
-    questions = tmp_path / "questions.jsonl"
-    questions.write_text("\n".join(rows), encoding="utf-8")
-    given = ["eval", str(questions), "--out", str(tmp_path / "run"), "--method", "rag"]
-    assert main([*given, "--set", "max_calls=1", "--set", "concurrency=1"]) == 1
-    assert "stopped by max_calls" in capsys.readouterr().err

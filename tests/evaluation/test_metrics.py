@@ -19,9 +19,7 @@ from tests.evaluation.scripted_parts import entails
 
 FAILED = Outcome("1", "m", "Ada", error="down")
 REFUSED = Outcome("1", "m", "Ada? I do not know.", refused=True)
-SHORT = [
-    name for name in METRICS if not METRICS[name].needs_entailment and name not in ("str_em", "hit")
-]
+SHORT = [name for name in METRICS if "citation" not in name and name not in ("str_em", "hit")]
 
 
 def both(metric: str, question: Question, outcome: Outcome) -> tuple[float | None, float | None]:
