@@ -44,8 +44,10 @@ def command(
     """
     from selfcorrect_rag.evaluation.report import format_mean
     from selfcorrect_rag.evaluation.runner import EvalOptions, evaluate
-    from selfcorrect_rag.serving import Parts
+    from selfcorrect_rag.serving import Parts, ServingConfig
+    from selfcorrect_rag.settings import GRAPHS
 
+    parse_sets(sets, EvalOptions, ServingConfig, *GRAPHS.values())  # names a mistake
     names = EvalOptions.model_fields.keys() - {"data", "out", *OPTIONS}
     own = [item for item in sets if item.partition("=")[0].strip().replace("-", "_") in names]
     chosen = EvalOptions(
