@@ -6,7 +6,6 @@ which nothing was: PopQA, HotpotQA and MuSiQue. Intervals are 95 % by bootstrap 
 """
 
 import argparse
-import math
 import random
 import re
 import string
@@ -20,12 +19,12 @@ from reader_training.negatives import Passages
 from reader_training.never_trained import hotpotqa, musique_hops, pages, popqa
 from reader_training.rows import Row, drawn, encyclopedia, natural_questions, real_rows
 from reader_training.written import written_rows
-from selfcorrect_rag.errors import require
 from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.reader.answers import Answer, state_answer
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.thresholds import ANSWER_ABOVE, Judged, Thresholds, measure
+from selfcorrect_rag.training.evaluator import auc
 
 CALIBRATION = 0.5
 """Share of the questions set aside that calibration is fitted on; they are not measured here."""
@@ -35,23 +34,6 @@ RETRIEVED = ("nq", "qed", "fairytaleqa", "written: manuals", "popqa", "hotpotqa"
 """Sets that are also measured with retrieved passages."""
 PASSAGES = 5
 """Passages retrieved for a question."""
-
-
-def auc(scored: Sequence[tuple[float, float]]) -> float:
-    """How often an item with a label above 0 scores above another one; ties count half.
-
-    Args:
-        scored: pairs of score and label.
-
-    Returns:
-        The AUC, in [0, 1]; NaN if all labels are of one kind.
-    """
-    positive = [score for score, label in scored if label > 0]
-    negative = [score for score, label in scored if label <= 0]
-    if not positive or not negative:
-        return math.nan
-    test = require("scipy.stats", "eval").mannwhitneyu(positive, negative, method="asymptotic")
-    return float(test.statistic) / (len(positive) * len(negative))
 
 
 class Measured(NamedTuple):

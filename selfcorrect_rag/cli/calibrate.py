@@ -26,10 +26,14 @@ def command(data: Path, evaluator: str | None, ambiguous_worth: float, as_json: 
     evaluator was not trained. Each counts as two retrievals: all its passages, and its irrelevant
     ones alone.
     """
-    from selfcorrect_rag.evaluation.calibration import calibrate_evaluator, read_labelled
     from selfcorrect_rag.serving import Parts, ServingConfig
+    from selfcorrect_rag.training.calibration import calibrate_evaluator
+    from selfcorrect_rag.training.evaluator import Graded
+    from selfcorrect_rag.training.rows import read_rows
 
-    rows = read_labelled(data)
+    rows = read_rows(data, Graded)
+    if not (any(row.positives for row in rows) and any(row.negatives for row in rows)):
+        raise click.UsageError(f"{data} needs relevant and irrelevant passages")
     with Parts(ServingConfig(evaluator=evaluator)) as parts:
         found = calibrate_evaluator(parts.evaluator, rows, ambiguous_worth=ambiguous_worth)
     if as_json:

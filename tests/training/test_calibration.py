@@ -2,16 +2,10 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
-import pytest
-
-from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.evaluation.calibration import (
-    calibrate_evaluator,
-    read_labelled,
-)
 from selfcorrect_rag.models import RetrievalEvaluator
+from selfcorrect_rag.training.calibration import calibrate_evaluator
+from selfcorrect_rag.training.evaluator import Graded
 
 
 class LastNumber(RetrievalEvaluator):
@@ -22,7 +16,11 @@ class LastNumber(RetrievalEvaluator):
 
 
 EVALUATOR = LastNumber()
-ROWS = [(f"Who is {n}?", [f"good {0.5 + n / 40}"], [f"bad {-0.5 - n / 40}"]) for n in range(12)]
+GOOD, BAD = [0.5 + n / 40 for n in range(12)], [-0.5 - n / 40 for n in range(12)]
+ROWS = [
+    Graded(question=f"Who is {good}?", positives=(f"good {good}",), negatives=(f"bad {bad}",))
+    for good, bad in zip(GOOD, BAD, strict=True)
+]
 
 
 def test_thresholds_part_what_can_be_parted() -> None:
@@ -34,23 +32,3 @@ def test_thresholds_part_what_can_be_parted() -> None:
     assert calibrate_evaluator(EVALUATOR, ROWS[::-1]) == found  # whatever the file's order
     assert json.loads(json.dumps(found)) == found
     assert calibrate_evaluator(EVALUATOR, ROWS[:1])["held_out"] == []
-
-
-def test_rows_are_read_and_checked(tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text(
-        '{"question": "Who?", "positives": [{"title": "T", "text": "x"}], "negatives": ["y"]}\n'
-    )
-    ((question, (positive,), negatives),) = read_labelled(file)
-    assert (question, negatives) == ("Who?", ["y"])
-    assert "T" in positive
-    assert "x" in positive
-    for bad in (
-        '{"positives": ["x"]}',
-        '{"question": "Who?", "positives": [3]}',
-        "{",
-        '{"question": "Who?", "positives": ["x"]}',
-    ):
-        file.write_text(bad)
-        with pytest.raises(BadTrainingData):
-            read_labelled(file)
