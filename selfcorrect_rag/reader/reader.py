@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from selfcorrect_rag.errors import ModelNotFound
-from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.prompts.sentences import sentence_place
 from selfcorrect_rag.reader.network import READER, SHIPPED, Network, Row, load_tokenizer
 
@@ -61,13 +60,6 @@ class PassageReading(NamedTuple):
 
     relevant: float
     spans: tuple[Span, ...]
-    tokens: int
-
-
-class Need(NamedTuple):
-    """Probability that a question needs a passage to be answered, and tokens that were read."""
-
-    probability: float
     tokens: int
 
 
@@ -147,22 +139,14 @@ class Reader:
             for (_, passage), some in zip(asked, windows, strict=True)
         ]
 
-    async def aread(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
-        """The async twin of `read`."""
-        return await in_thread(self.read, asked)
-
-    def needs_evidence(self, questions: Sequence[str]) -> list[Need]:
-        """Judge whether each question needs a passage to be answered."""
+    def needs_evidence(self, questions: Sequence[str]) -> list[tuple[float, int]]:
+        """Return for each question the probability that it needs a passage, and tokens read."""
         every = [[self._start, *self._ids(q)[0][:QUESTION_TOKENS], self._stop] for q in questions]
         outputs = self.network.run([Row(ids, [0] * len(ids)) for ids in every])
         return [
-            Need(_sigmoid(float(retrieve)), len(ids))
+            (_sigmoid(float(retrieve)), len(ids))
             for ids, (*_, retrieve) in zip(every, outputs, strict=True)
         ]
-
-    async def aneeds_evidence(self, questions: Sequence[str]) -> list[Need]:
-        """The async twin of `needs_evidence`."""
-        return await in_thread(self.needs_evidence, questions)
 
     def _ids(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         # Half a surrogate pair, which JSON may hold, is an error to the tokenizer; "?" is as long.

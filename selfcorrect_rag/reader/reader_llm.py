@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import Field, PrivateAttr
 
 from selfcorrect_rag import reflection as tokens
+from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import segment_request
 from selfcorrect_rag.prompts.instruct_rag import inference_request
@@ -79,12 +80,7 @@ class ReaderLLM(ReflectionLLM):
         return self._write(requests, iter(readings), **options)
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        requests = [_parse(prompt) for prompt in prompts]
-        if options.get("choose") == Group.RETRIEVE:
-            needs = await self._reader.aneeds_evidence([request.question for request in requests])
-            return [_decide(*need) for need in needs]
-        pairs = [pair for request in requests for pair in request.pairs]
-        return self._write(requests, iter(await self._reader.aread(pairs)), **options)
+        return await in_thread(self._segments, prompts, **options)
 
     def _write(
         self,

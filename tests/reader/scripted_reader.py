@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.prompts.sentences import sentence_place
-from selfcorrect_rag.reader.reader import Need, Passage, PassageReading, Span
+from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 
 Findings = Mapping[str, float]
@@ -44,15 +44,9 @@ class ScriptedReader:
         self.calls.append(list(asked))
         return [self._reading(question, passage) for question, passage in asked]
 
-    async def aread(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
-        return self.read(asked)
-
-    def needs_evidence(self, questions: Sequence[str]) -> list[Need]:
+    def needs_evidence(self, questions: Sequence[str]) -> list[tuple[float, int]]:
         """It does for what ends in a question mark; a word is a token."""
-        return [Need(0.9 if q.endswith("?") else 0.1, len(q.split())) for q in questions]
-
-    async def aneeds_evidence(self, questions: Sequence[str]) -> list[Need]:
-        return self.needs_evidence(questions)
+        return [(0.9 if q.endswith("?") else 0.1, len(q.split())) for q in questions]
 
     def _reading(self, question: str, passage: Passage) -> PassageReading:
         if callable(self._findings):

@@ -1,6 +1,5 @@
 """The shipped networks on onnxruntime: answers, embeddings, threads, forks, damage."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -54,7 +53,7 @@ def test_it_finds_the_answer_in_the_passage_that_has_it(
 
 def test_it_retrieves_for_questions_and_not_for_courtesies(reader: Reader) -> None:
     wrote, thanks = reader.needs_evidence(["Who wrote Emma?", "Thank you very much!"])
-    assert wrote.probability > 0.5 > thanks.probability
+    assert wrote[0] > 0.5 > thanks[0]
 
 
 def test_a_batch_gives_what_each_row_gives_alone(
@@ -67,7 +66,6 @@ def test_a_batch_gives_what_each_row_gives_alone(
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with ThreadPoolExecutor(4) as pool:
         together = [reader.read(asked), *pool.map(reader.read, [asked] * 4)]
-    together.append(asyncio.run(reader.aread(asked)))
     for readings in together:
         assert [r.relevant for r in readings] == pytest.approx(
             [r.relevant for r in alone], abs=1e-4

@@ -32,19 +32,6 @@ def test_a_run_again_does_nothing_and_a_change_replaces(index: Index, docs: Path
     assert "The door is red." not in found(index, "door red")
 
 
-def test_passages_tell_where_they_are_from(index: Index, docs: Path) -> None:
-    (docs / "pump.md").write_text("# Pump\n\n## Oil\n\nChange it weekly.\n")
-    index_paths([docs], index)
-    (passage,) = index.search("oil", 1)
-    assert {**passage.metadata, "score": 1.0} == {
-        "source": str(docs / "pump.md"),
-        "title": "Pump",
-        "heading": "Pump > Oil",
-        "chunk": 0,
-        "score": 1.0,
-    }
-
-
 def test_vanished_files_stay_until_pruned(index: Index, docs: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (docs / name).write_text(f"File {name}.")
