@@ -10,14 +10,14 @@ from selfcorrect_rag.prompts.quoting import quoted
 
 
 class LabelMatch(NamedTuple):
-    """A label found at the beginning of a text."""
+    """A label, in the parser's spelling, found at the beginning of a text.
+
+    ``start`` is after a heading, before spaces and brackets; ``end`` after the label.
+    """
 
     label: str
-    """The label in the parser's spelling."""
     start: int
-    """Start in the text: after a heading, before spaces and brackets."""
     end: int
-    """End in the text, after the label."""
 
 
 @dataclass(frozen=True)

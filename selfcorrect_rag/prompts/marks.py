@@ -41,12 +41,10 @@ _SPACES = " \t\xa0"
 
 
 class Mark(NamedTuple):
-    """A mark in a text."""
+    """A mark in a text: ``text[bracket:end]``; ``start`` includes the space before it."""
 
     start: int
-    """Start in the text, including the space before it."""
     bracket: int
-    """Start of its bracket."""
     end: int
     text: str
     numbers: list[int]
@@ -71,14 +69,9 @@ class Marked(NamedTuple):
 
 
 def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
-    """Parse the marks of an answer, and remove them.
+    """Parse the marks of an answer to ``documents`` documents, numbered from 1, and remove them.
 
     A range with an end that does not exist cites nothing; neither does a refusal.
-
-    Args:
-        text: the model's output.
-        documents: number of documents shown, numbered from 1.
-        citable: the numbers that may be cited.
     """
     marks = list(marks_in(text, documents))
     valid = [mark for mark in marks if mark.numbers]

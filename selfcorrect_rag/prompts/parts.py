@@ -48,9 +48,8 @@ class Prompt(PromptValue):
 class PromptString(str):
     """The text of a prompt, for callbacks, traces and caches, that keeps its parts.
 
-    LangChain passes plain strings to an LLM; this one keeps the parts. Look-alikes of control
-    tokens in text get a zero-width space, so that prompts which differ only in what is a control
-    token have different texts.
+    Look-alikes of control tokens in text get a zero-width space, so that prompts which differ only
+    in what is a control token have different texts.
     """
 
     prompt: Prompt
