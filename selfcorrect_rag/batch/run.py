@@ -171,23 +171,27 @@ def _read_answers(folder: Path) -> dict[str, dict[str, Any]]:
 async def _ask_here(
     questions: Sequence[Question], source: Source, folder: Path, in_flight: int, show: Show
 ) -> None:
-    """Ask ``in_flight`` questions at a time, and journal each row when it is finished."""
-    left, journal = iter(questions), Journal(folder / "journals" / "here.jsonl")
+    journal = Journal(folder / "journals" / f"{uuid.uuid4().hex}.jsonl")
     with source.opened() as graph:
+        await _ask_all(graph, questions, journal, asyncio.Semaphore(in_flight), show)
 
-        async def work() -> None:
-            for question in left:
-                row = await _ask(graph, question)
-                journal.append(question.key, row)
-                show(row)
 
-        workers = [asyncio.create_task(work()) for _ in range(in_flight)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+async def _ask_all(
+    graph: Runnable[Any, Any],
+    questions: Sequence[Question],
+    journal: Journal,
+    room: asyncio.Semaphore,
+    show: Show = lambda row: None,
+) -> None:
+    """Ask as many questions at a time as there is room for, and journal each row at once."""
+
+    async def answer(question: Question) -> None:
+        async with room:
+            if question.key not in journal.rows:
+                journal.append(question.key, await _ask(graph, question))
+                show(journal.rows[question.key])
+
+    await asyncio.gather(*map(answer, questions))
 
 
 async def _ask(graph: Runnable[Any, Any], question: Question) -> dict[str, Any]:
@@ -223,13 +227,7 @@ class _Actor:
         questions = [Question(*json.loads(text)) for text in batch["question"]]
         name = digest([self._run, *(question.key for question in questions)])
         journal = Journal(self._journals / f"{name}.jsonl")
-
-        async def answer(question: Question) -> None:
-            async with self._room:
-                if question.key not in journal.rows:
-                    journal.append(question.key, await _ask(self._graph, question))
-
-        await asyncio.gather(*map(answer, questions))
+        await _ask_all(self._graph, questions, journal, self._room)
         return {"row": [json.dumps(journal.rows[question.key]) for question in questions]}
 
 
