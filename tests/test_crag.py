@@ -315,23 +315,6 @@ def test_keywords_by_rule(question: str, query: str) -> None:
     assert keywords(question) == query
 
 
-def test_the_drawing_shows_every_branch_with_its_label() -> None:
-    graph = create_crag(echo(), lambda query: [], WordEvaluator(), PagesWebSearch())
-    edges = {(e.source, e.target, e.data) for e in graph.get_graph().edges}
-    assert {
-        ("grade_documents", "refine_strips", "refine"),
-        ("grade_documents", "rewrite_query", "search"),
-        ("refine_strips", "recompose_knowledge", None),
-        ("rewrite_query", "web_search", None),
-        ("web_search", "select_web_strips", None),
-        ("select_web_strips", "recompose_knowledge", None),
-        ("recompose_knowledge", "generate", "continue"),
-        ("recompose_knowledge", "judge_sufficiency", "judge"),
-        ("judge_sufficiency", "__end__", "refuse"),
-        ("generate", "__end__", None),
-    } <= edges
-
-
 def test_a_builder_takes_nodes_before_it_is_compiled() -> None:
     builder = crag_builder(echo(), lambda query: [document("Gold.")], WordEvaluator())
     builder.add_node("after", lambda state: {"notes": ["seen"]})

@@ -58,12 +58,6 @@ async def test_stream_and_astream(context: dict[str, Any]) -> None:
     assert timeless(now) == timeless(later)
 
 
-async def test_batch_and_abatch() -> None:
-    graph = build()
-    questions = [{"question": f"Who {i}?"} for i in range(5)]
-    assert timeless(graph.batch(questions)) == timeless(await graph.abatch(questions))
-
-
 async def test_errors_are_the_same() -> None:
     def broken(query: str) -> list[Document]:
         raise TimeoutError("slow index")

@@ -6,7 +6,6 @@ import pytest
 
 from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
-from selfcorrect_rag.settings import SelfCRAGSettings
 from selfcorrect_rag.state import Segment
 from tests.crag_runs import AMBIGUOUS, CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
@@ -113,8 +112,3 @@ def test_nothing_found_anywhere_is_written_without_evidence() -> None:
     result = built.invoke({"question": "Who?"})
     assert result["answer"] == "from memory"
     assert result["citations"] == []
-
-
-def test_its_settings_are_both_graphs() -> None:
-    settings = SelfCRAGSettings(beam_width=3, strips=2)
-    assert (settings.passages, settings.threshold, settings.strip_threshold) == (10, 0.2, -0.5)

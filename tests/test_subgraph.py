@@ -109,11 +109,3 @@ async def test_another_graphs_settings_are_no_parents_own(
             outer.invoke(say("Who?"), context=context)
         with pytest.raises(BadSettings, match=f"{theirs.__name__} is for {theirs.graph}"):
             await outer.ainvoke(say("Who?"), context=context)
-
-
-@pytest.mark.parametrize("make", GRAPHS)
-def test_the_parent_sees_documents_and_scores_in_its_stream(make: Callable[..., Any]) -> None:
-    steps = parent(make()).stream(say("Who?"), stream_mode="updates", subgraphs=True)
-    inside = [name for namespace, update in steps if namespace for name in update]
-    assert inside[0] == "read_question"
-    assert len(inside) >= 3
