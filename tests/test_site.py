@@ -70,7 +70,7 @@ def test_absolute_links_lead_to_what_is_there(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site() -> Path:
-    pytest.importorskip("zensical", reason="zensical, of the extra docs, is not installed")
+    pytest.importorskip("zensical", reason="zensical, of the group docs, is not installed")
     shutil.rmtree(BUILT, ignore_errors=True)
     build = [sys.executable, "-m", "zensical", "build", "--clean", "--strict"]
     run = subprocess.run(build, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -101,11 +101,11 @@ def test_llms_txt_has_the_nav(site: Path) -> None:
 
 
 def test_the_reference_reads_our_docstrings(site: Path) -> None:
-    html = (site / "reference" / "settings" / "index.html").read_text(encoding="utf-8")
+    html = (site / "reference" / "graphs" / "index.html").read_text(encoding="utf-8")
     assert "Retrieve when P(Retrieval)" in html, "what knobs say"
     assert "at most 1000000" in html, "a bound that is a constant"
     pages = [page.read_text(encoding="utf-8") for page in (site / "reference").rglob("*.html")]
-    assert len(pages) > 5
+    assert len(pages) == 2
     assert not [page for page in pages if re.search(r":\w+:<code>|:class:", page)]
 
 
