@@ -144,9 +144,7 @@ class Citation(TypedDict):
     segments: list[int]
     """Indices of the answer's segments that were generated from it."""
     page: NotRequired[int]
-    """The page of the source, if its metadata say so."""
     heading: NotRequired[str]
-    """The heading above the text, if its metadata say so."""
 
 
 class Output(TypedDict, total=False):
@@ -155,7 +153,6 @@ class Output(TypedDict, total=False):
     question: Annotated[str, EphemeralValue]
     """The question that was answered: for a follow-up, the standalone rewrite."""
     original_question: str
-    """The question in the user's own words."""
     messages: Annotated[list[AnyMessage], add_messages]
     answer: str
     """Plain text, without citation marks."""
@@ -183,7 +180,6 @@ class TurnState(Input, Output, total=False):
     human_message_id: str | None
     """The id of the message that asked; None if ``question`` did."""
     reply_id: str
-    """The id of the message that the answer is streamed as."""
     fixed: bool
     """Whether the caller gave the documents."""
 
@@ -220,7 +216,6 @@ class Candidate(TypedDict):
     """A segment for one passage, with its critique."""
 
     depth: int
-    """Position in the answer, from 0."""
     beam: int
     """Index of the beam that it continues."""
     parent: int | None
@@ -236,7 +231,6 @@ class Candidate(TypedDict):
     """Score by reflection group, for every group that the model has: ISREL and ISSUP in [0, 1],
     ISUSE in [-1, 1]; None if the model gave no such token."""
     sequence_probability: float | None
-    """None if a provider gives no log-probabilities."""
     hard: list[str]
     """The groups for which a chat model gave only a label, without probabilities."""
     score: float
@@ -246,7 +240,6 @@ class Candidate(TypedDict):
     path_score: float
     """Score of the beam that ends with it; beams are compared by it."""
     path_rule: str
-    """The rule that made it: mean, sum or product."""
     path_terms: list[float]
     """The segment scores that the rule combined."""
     next: Step | None
@@ -257,7 +250,6 @@ class Candidate(TypedDict):
     dropped: str | None
     """Why it may not be chosen: a hard constraint, pruning, or no text."""
     chosen: bool
-    """Whether it is part of the answer."""
 
 
 class Beam(TypedDict):
@@ -287,12 +279,10 @@ class SelfRAGOutput(Output, total=False):
     """The answer, and Self-RAG's intermediate results."""
 
     candidates: Annotated[list[Candidate], operator.add]
-    """Every candidate of every step."""
     retrieval: Decision
     options: dict[str, float]
     """For closed sets: the summed score of each answer, best first."""
     score: float | None
-    """Path score of the answer."""
     constraints_met: bool
     """False if every candidate broke a hard constraint and the best of them was used anyway."""
 
@@ -306,13 +296,12 @@ class SelfRAGState(TurnState, SelfRAGOutput, total=False):
 
 
 class Grade(TypedDict):
-    """The evaluator's score of one retrieved document."""
+    """The evaluator's score of one retrieved document, in [-1, 1]."""
 
     document: int
     """Index into ``passages``."""
     title: str
     score: float
-    """In [-1, 1]."""
 
 
 class Strip(TypedDict):
@@ -327,7 +316,7 @@ class Strip(TypedDict):
 
 
 class CRAGOutput(Output, total=False):
-    """The answer, and CRAG's intermediate results."""
+    """The answer, and CRAG's intermediate results. Web keys are empty without a search."""
 
     grades: list[Grade]
     action: Action | None
@@ -335,9 +324,7 @@ class CRAGOutput(Output, total=False):
     thresholds: dict[Literal["upper", "lower"], float]
     """The thresholds that chose the action; empty without an action."""
     strips: list[Strip]
-    """Strips of the retrieved documents, in the order of the text."""
     web_query: str
-    """The query of the web search; empty without a search."""
     web_source: str
     """Name of the search, such as Tavily or a local corpus that replaces the web."""
     web_results: Documents
@@ -370,7 +357,6 @@ class Demonstration(TypedDict, total=False):
 
     question: Required[str]
     rationale: str
-    """The rationale that ``icl`` shows."""
     answers: list[str]
     """Aliases of one answer; ``few_shot`` shows the first."""
 
@@ -385,7 +371,6 @@ class InstructRAGOutput(Output, total=False):
     mode: Mode
     """The prompt mode that was used; ``no_retrieval`` if nothing was found."""
     demonstrations: list[Demonstration]
-    """The demonstrations shown, in order."""
     numbering: list[int]
     """Indices into ``passages`` of the documents shown as Document [1], [2] and so on."""
 
