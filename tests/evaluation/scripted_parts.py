@@ -68,16 +68,16 @@ class NameEvaluator(RetrievalEvaluator):
 class Echo:
     """Answers in capitals, for a call and ten tokens; fails if it is asked to."""
 
-    def __init__(self, name: str = "m", error: str = "", seconds: float = 0.0) -> None:
+    def __init__(self, name: str = "m", error: str = "") -> None:
         self.spec: Spec = read_spec(f"{name}=rag")
-        self.error, self.seconds, self.asked = error, seconds, list[str]()
+        self.error, self.asked = error, list[str]()
         self.most = self.now = 0
 
     async def answer(self, question: Question) -> Outcome:
         self.asked.append(question.id)
         self.now += 1
         self.most = max(self.most, self.now)
-        await asyncio.sleep(self.seconds)
+        await asyncio.sleep(0)
         self.now -= 1
         said = Outcome(question.id, self.spec.name, question.question.upper(), model_calls=1)
         error = self.error or ("down" if "fail" in question.question else "")

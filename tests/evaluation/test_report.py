@@ -74,22 +74,6 @@ def test_a_foreign_page_is_not_overwritten(tmp_path: Path) -> None:
     write_report(tmp_path, RUN, made, "t")  # our own may be
 
 
-def test_a_page_that_cannot_be_made_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = summary(RUN, ["match"], {})
-    write_report(tmp_path, RUN, made, "t")
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def full(*args: Any, **options: Any) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="no space"):
-        write_report(tmp_path, RUN, made, "t")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def options(tmp_path: Path, **given: Any) -> EvalOptions:
     file = tmp_path / "questions.jsonl"
     file.write_text(

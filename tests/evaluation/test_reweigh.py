@@ -80,6 +80,8 @@ def test_with_the_runs_own_weights_the_answer_is_the_runs(spec: str) -> None:
     again = reweigh(QUESTION, outcome, read.settings)
     assert outcome.candidates
     assert again == outcome._replace(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0)
+    failed = Outcome("q", "self_rag", "", error="down")
+    assert reweigh(QUESTION, failed, read.settings) == failed
 
 
 def test_a_sweep_of_weights_adds_methods_without_calls(tmp_path: Path) -> None:
@@ -92,8 +94,3 @@ def test_a_sweep_of_weights_adds_methods_without_calls(tmp_path: Path) -> None:
     assert len(parts.llm.calls) == calls
     assert [o.answer for o in swept.of(sweep.variants[2])] == ["It was Lind."]
     assert [o.answer for o in swept.of(sweep.variants[0])] == ["It was Berg."]
-
-
-def test_failures_stay() -> None:
-    failed = Outcome("q", "self_rag", "", error="down")
-    assert reweigh(QUESTION, failed, SelfRAGSettings()) == failed

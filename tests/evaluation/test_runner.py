@@ -1,11 +1,6 @@
 """A run asks what is missing, keeps what it has, and can be resumed."""
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -101,26 +96,3 @@ def test_what_a_folder_refuses(tmp_path: Path) -> None:
     assert (tmp_path / "mine" / "rows.jsonl").read_text() == "mine"
     with pytest.raises(BadRun, match="does not hold a run of eval"):
         read_run(tmp_path / "new", QUESTIONS)
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
-    rows = tmp_path / "run" / "rows.jsonl"
-    child = subprocess.Popen([sys.executable, "-m", __name__, str(tmp_path / "run")])
-    deadline = time.monotonic() + 60
-    while not (rows.exists() and rows.read_bytes().count(b"\n") > 3):
-        assert time.monotonic() < deadline
-        assert child.poll() is None
-        time.sleep(0.01)
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait()
-    with rows.open("ab") as file:
-        file.write(b'{"key": "m/q')  # as a kill within a write would leave it
-    kept, echo = len(rows.read_bytes().splitlines()) - 1, Echo()
-    made = run(QUESTIONS, echo, tmp_path / "run")
-    assert [o.id for o in made.outcomes] == [q.id for q in QUESTIONS]
-    assert len(echo.asked) == len(QUESTIONS) - kept > 0
-
-
-if __name__ == "__main__":
-    run(QUESTIONS, Echo(seconds=0.05), Path(sys.argv[1]), limits=Limits(concurrency=1))
