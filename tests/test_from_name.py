@@ -136,7 +136,6 @@ KNOWN: Mapping[str, Callable[[], Any]] = {
     "prompted with a critic": lambda: PromptedReflectionLLM(chat(), critic=chat("no")),
     "evaluator": evaluator,
     "evaluator of other weights": lambda: evaluator(0.01),
-    "evaluator with another separator": lambda: evaluator(separator=" // "),
     "evaluator cut short": lambda: evaluator(max_tokens=64),
     "chat evaluator": lambda: ChatEvaluator(chat()),
     "another chat evaluator": lambda: ChatEvaluator(chat("no")),

@@ -164,7 +164,7 @@ async def test_concurrent_callers_do_not_mix_and_a_bad_pair_fails_only_its_call(
     model = t5()
     with torch.no_grad():
         model.get_input_embeddings().weight[t5_tokenizer().convert_tokens_to_ids("W")] = math.nan
-    evaluator = T5Evaluator(model, t5_tokenizer(), name="tiny")
+    evaluator = T5Evaluator(model, t5_tokenizer())
     asked = [(f"who {i}?", [f"{i} is a novel. " * (i % 7 + 1), "x" * i]) for i in range(32)]
     alone = [evaluator.score(*call) for call in asked]
     assert len({round(scores[0], 4) for scores in alone}) > 16, "they must differ to be told apart"
@@ -176,14 +176,14 @@ async def test_concurrent_callers_do_not_mix_and_a_bad_pair_fails_only_its_call(
     for scores, expected in zip(given, alone * 2, strict=True):
         assert scores == pytest.approx(expected, abs=1e-5)
     assert isinstance(bad, EvaluatorFailed)
-    assert "tiny gave a score that is not a number" in str(bad)
+    assert "the evaluator gave a score that is not a number" in str(bad)
 
 
 # Pairs of question and passage
 
 
 def ids(question: str, passage: str, **options: Any) -> list[int]:
-    pairs = PairTokenizer(t5_tokenizer(), **{"separator": None, "max_tokens": 64} | options)
+    pairs = PairTokenizer(t5_tokenizer(), **{"max_tokens": 64} | options)
     (encoded,) = pairs.encode([(question, passage)])
     assert len({len(values) for values in encoded.values()}) == 1
     return encoded["input_ids"]
@@ -192,7 +192,6 @@ def ids(question: str, passage: str, **options: Any) -> list[int]:
 def test_the_text_is_the_official_one_and_a_long_one_is_cut() -> None:
     tokenizer = t5_tokenizer()
     assert ids("who?", "a\nnovel \n\n is") == tokenizer("who? [SEP] a novel is")["input_ids"]
-    assert ids("who?", "a", separator=" : ") == tokenizer("who? : a")["input_ids"]
     cut = ids("who?", "novel is " * 400)
     assert (len(cut), cut[-1]) == (64, tokenizer.eos_token_id)
     both = ids("who " * 500, "novel is " * 500)

@@ -177,8 +177,6 @@ class ChatEvaluator(RetrievalEvaluator):
             max_concurrency: maximum number of concurrent calls for one :meth:`score`.
             thresholds: found for this model by ``selfcorrect-rag calibrate``.
         """
-        if passages_per_call < 1:
-            raise ValueError(f"passages_per_call must be at least 1, got {passages_per_call}")
         self.llm, self.prompt, self.passages_per_call = llm, prompt, passages_per_call
         self.thresholds = thresholds or self.thresholds
         self._classifier = ChatClassifier(llm, max_concurrency=max_concurrency)

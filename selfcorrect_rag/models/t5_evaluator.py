@@ -52,9 +52,7 @@ class T5Evaluator(RetrievalEvaluator):
         model: "PreTrainedModel",
         tokenizer: "PreTrainedTokenizerBase",
         *,
-        name: str = "model",
         thresholds: Thresholds | None = None,
-        separator: str | None = None,
         max_tokens: int | None = None,
         batch_tokens: int = 16_384,
     ) -> None:
@@ -63,24 +61,20 @@ class T5Evaluator(RetrievalEvaluator):
         Args:
             model: a sequence classifier with one label; NotAnEvaluator if it has others.
             tokenizer: the model's own.
-            name: its name in messages.
             thresholds: map its scores to actions; by default ``crag_thresholds`` of its
                 configuration (upper, lower), else the paper's for PopQA.
-            separator: text between question and passage. By default the tokenizer's own separator
-                token if it has one, else ``[SEP]``, which T5 reads as plain text (official code).
             max_tokens: maximum tokens of a pair, by default 512 and at most the model's own limit;
                 a longer pair is cut, the passage first.
             batch_tokens: maximum padded tokens in a forward pass; lower it if memory is short.
         """
-        _check_labels(model.config, name)
+        _check_labels(model.config)
         own: Sequence[float] | None = getattr(model.config, "crag_thresholds", None)
         self.thresholds = thresholds or (Thresholds(*own) if own else self.thresholds)
-        self.name, self.batch_tokens = name, batch_tokens
+        self.batch_tokens = batch_tokens
         model.train(False)
         self._model, self._lock = model, threading.Lock()
         limit = max_input_tokens(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
-        self._pairs = PairTokenizer(tokenizer, separator=separator, max_tokens=limit)
-        self._form = (separator, limit)
+        self._pairs, self._limit = PairTokenizer(tokenizer, max_tokens=limit), limit
         self._pad_id = tokenizer.pad_token_id or 0
         # A KV cache is useless for a single pass, and costs memory in a decoder.
         self._options = {"use_cache": False} if model.config.is_encoder_decoder else {}
@@ -109,7 +103,7 @@ class T5Evaluator(RetrievalEvaluator):
         transformers = require("transformers", "transformers")
         with loading(name_or_path):
             config = transformers.AutoConfig.from_pretrained(name_or_path)
-            _check_labels(config, str(name_or_path))  # before the weights are read
+            _check_labels(config)  # before the weights are read
             tokenizer = transformers.AutoTokenizer.from_pretrained(name_or_path)
             model, loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
                 name_or_path, dtype=number_format, output_loading_info=True
@@ -119,11 +113,11 @@ class T5Evaluator(RetrievalEvaluator):
                 f"{name_or_path} has no weights for {min(loaded['missing_keys'])}: fine-tune it as "
                 "an evaluator first"
             )
-        return cls(model.to(where), tokenizer, name=str(name_or_path), **options)
+        return cls(model.to(where), tokenizer, **options)
 
     @property
     def identity(self) -> str:
-        return f"{type(self).__qualname__} {weights(self._model)} {self._form}"
+        return f"{type(self).__qualname__} {weights(self._model)} {self._limit}"
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         pairs = [(question, passage) for passage in passages if passage.strip()]
@@ -133,7 +127,7 @@ class T5Evaluator(RetrievalEvaluator):
             scores = self._logits(pairs)
         if not all(map(math.isfinite, scores)):
             raise EvaluatorFailed(
-                f"{self.name} gave a score that is not a number: try dtype='float32'; if that does "
+                "the evaluator gave a score that is not a number: try dtype='float32'; if that does "
                 "not help, its weights are broken"
             )
         return with_blanks(passages, (min(max(s, IRRELEVANT), RELEVANT) for s in scores))
@@ -161,35 +155,33 @@ class T5Evaluator(RetrievalEvaluator):
         return [scores[i] for i in range(len(pairs))]
 
 
-def _check_labels(config: Any, name: str) -> None:
+def _check_labels(config: Any) -> None:
     if config.num_labels != 1:
         raise NotAnEvaluator(
-            f"{name} has {config.num_labels} labels; an evaluator has one, its score: use a "
-            "checkpoint that was fine-tuned with num_labels=1"
+            f"{config.name_or_path or 'the model'} has {config.num_labels} labels: an evaluator is "
+            "a checkpoint that was fine-tuned with num_labels=1"
         )
 
 
 class PairTokenizer:
     """Encodes pairs; text never becomes a special token, and the passage is cut first.
 
+    Between question and passage stands the tokenizer's own separator token, or :data:`SEPARATOR`.
     An end token in a passage would move the place where T5 reads its score. Splitting special
     tokens does not help, since T5's vocabulary holds ``</s>`` as a piece of text too: their ids are
     dropped wherever the tokenizer itself did not add them.
     """
 
-    def __init__(
-        self, tokenizer: "PreTrainedTokenizerBase", *, separator: str | None, max_tokens: int
-    ) -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", *, max_tokens: int) -> None:
         """Wrap ``tokenizer``, which no other thread may use.
 
-        ``separator`` is that of :class:`T5Evaluator`. A pair has at most ``max_tokens``, at least
-        8: the passage is cut at its end, and so is a question of more than half of them.
+        A pair has at most ``max_tokens``, at least 8: the passage is cut at its end, and so is a
+        question of more than half of them.
         """
         if max_tokens < 8:
             raise ValueError(f"max_tokens must be at least 8, got {max_tokens}")
         self._tokenizer, self._max_tokens = tokenizer, max_tokens
-        has_own = separator is None and tokenizer.sep_token is not None
-        self._separator = None if has_own else separator or SEPARATOR
+        self._has_separator = tokenizer.sep_token is not None
         self._special = special_ids(tokenizer)
 
     def encode(self, pairs: Sequence[Pair]) -> list[Encoded]:
@@ -197,8 +189,8 @@ class PairTokenizer:
         questions = {question: self._cut(question) for question, _ in pairs}
         left = [questions[question] for question, _ in pairs]
         right: list[str] | None = [_tidy(passage) for _, passage in pairs]
-        if self._separator is not None:
-            left = [q + self._separator + p for q, p in zip(left, right or (), strict=True)]
+        if not self._has_separator:
+            left = [q + SEPARATOR + p for q, p in zip(left, right or (), strict=True)]
             right = None
         encoded = self._tokenizer(
             left,

@@ -85,7 +85,7 @@ def train_evaluator(
     model.config.problem_type = "regression"
     model.config.pad_token_id = tokenizer.pad_token_id
     limit = max_input_tokens(model, options.max_length)
-    pairs = PairTokenizer(tokenizer, separator=None, max_tokens=limit)
+    pairs = PairTokenizer(tokenizer, max_tokens=limit)
     labelled = [(row.question, text, label) for row in parts["train"] for text, label in row.pairs]
     encoded = pairs.encode([(question, text) for question, text, _ in labelled])
     examples = [{**e, "labels": label} for e, (_, _, label) in zip(encoded, labelled, strict=True)]
