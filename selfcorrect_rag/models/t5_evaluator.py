@@ -127,8 +127,8 @@ class T5Evaluator(RetrievalEvaluator):
             scores = self._logits(pairs)
         if not all(map(math.isfinite, scores)):
             raise EvaluatorFailed(
-                "the evaluator gave a score that is not a number: try dtype='float32'; if that does "
-                "not help, its weights are broken"
+                "the evaluator gave a score that is not a number: try dtype='float32'; if that "
+                "does not help, its weights are broken"
             )
         return with_blanks(passages, (min(max(s, IRRELEVANT), RELEVANT) for s in scores))
 
