@@ -294,8 +294,9 @@ class Index:
         vectors: dict[str, bytes] = {}
         for id_, text, metadata, vector in rows:
             document = Document(text, id=id_, metadata=json.loads(metadata))
-            passages.setdefault(indexed_text(document), []).append(document)
-            vectors.setdefault(indexed_text(document), vector)
+            content = indexed_text(document)
+            passages.setdefault(content, []).append(document)
+            vectors.setdefault(content, vector)
         groups, matrix = list(passages.values()), None
         if groups and self.embeddings is not None:
             numpy = require("numpy", "demo")
