@@ -1,4 +1,4 @@
-"""Events of a run on the custom stream: JSON objects, told apart by ``event``.
+"""Events of a run on the custom stream: JSON objects with a key ``event``.
 
 ``graph.stream(..., stream_mode="custom")`` gives them in the order in which things happen. Values
 are those of the state's keys of the same names; passages, results and documents are titles, best

@@ -78,7 +78,7 @@ class Settings(BaseModel):
 
     max_model_calls: int | None = knob(2_000, ge=1, le=100_000)
     """Most model calls for a question; the best answer that they allow is given. The default is
-    many times what the other defaults can cost; null is no limit."""
+    many times what the other defaults can cost; null disables the limit."""
     max_tokens: int | None = knob(None, ge=1, le=100_000_000)
     """Tokens read and written for a question after which no step begins but the answer itself."""
     question_characters: int = knob(8_000, ge=100, le=MAX_CHARACTERS)
@@ -285,7 +285,7 @@ class InstructRAGSettings(Settings):
     demonstrations: int = knob(2, "choose_demonstrations", ge=1, le=32)
     """Demonstrations shown (modes icl and few_shot)."""
     selection: Literal["random", "fixed", "nearest"] = knob("random", "choose_demonstrations")
-    """Which demonstrations: drawn anew for each question, the first ones, or those whose questions
+    """How they are chosen: drawn anew for each question, the first ones, or those whose questions
     are nearest by embedding."""
     seed: int = knob(0, "choose_demonstrations")
     """Seed of random selection; the same seed and question draw the same demonstrations."""

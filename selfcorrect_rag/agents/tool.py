@@ -41,8 +41,8 @@ def as_tool(
 
     Its content is the answer with ``[n]`` and the cited sources; its artifact is the graph's
     output. Pauses (``approve_search``, ``interrupt_before``) are kept in the agent's thread, so the
-    agent needs a checkpointer for them; the graph's own is not used. Each call needs a task of its
-    own, as ``create_agent`` gives it: in a graph of your own, use
+    agent needs a checkpointer for them; the graph's own is not used. Each call needs a separate
+    task, as ``create_agent`` gives it: in your own graph, use
     ``[Send("tools", [call]) for call in message.tool_calls]``.
 
     Args:
@@ -104,8 +104,8 @@ def _content_and_artifact(question: str, result: dict[str, Any]) -> tuple[str, d
     answered, given = result["original_question"], valid(question).strip()
     if given != answered and not (len(answered) >= SHORTEST_CUT and given.startswith(answered)):
         raise CallsMixed(
-            f"the call for {question!r} resumed the run for {answered!r}: give each call a task of "
-            'its own, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
+            f"the call for {question!r} resumed the run for {answered!r}: give each call a "
+            'separate task, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
         )
     if "__interrupt__" in result:  # inside an agent it propagates, and never gets here
         raise ToolException(

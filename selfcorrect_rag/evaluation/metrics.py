@@ -179,7 +179,7 @@ def without_marks(text: str) -> str:
 
 
 def _str_em(official: bool, of_all: Callable[[list[bool]], float]) -> Callable[..., Score]:
-    """Which of ASQA's ``qa_pairs`` have a short answer in the text."""
+    """Score the short answers of ASQA's ``qa_pairs`` that the text has."""
 
     def scored(question: Question, outcome: Outcome) -> Score:
         text = without_marks(first_line(outcome)) if official else stated(outcome)

@@ -1,7 +1,7 @@
 """CRAG's prompts: search queries (Table 5), grades of documents (6 to 8), answers from knowledge.
 
 The paper's prompts for grades ask about one passage; those about several at once are ours, in the
-paper's words. Passages are untrusted: each stands in a slot of its own, ``<document>`` to
+paper's words. Passages are untrusted: each stands in a separate slot, ``<document>`` to
 ``</document>``, which no text can open or close.
 """
 

@@ -1,7 +1,7 @@
 """The prompts for reflection tokens (Self-RAG, appendix D, tables 8 to 12), word for word.
 
 They label the critic's training data, and ask a model that has no reflection tokens. The judged
-texts are untrusted: each stands in a field of its own, and no text can open another.
+texts are untrusted: each stands in a separate field, and no text can open another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -120,7 +120,7 @@ class CritiquePrompt:
 def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:
     """Return a paragraph with a heading for each field of ``instance`` that is not empty.
 
-    Lines after a field's first are indented, so that no text can open a field of its own, and all
+    Lines after a field's first are indented, so that no text can open another field, and all
     is quoted. ``headings`` replace those of :data:`HEADINGS`.
     """
     named = {**HEADINGS, **headings}

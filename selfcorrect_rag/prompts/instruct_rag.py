@@ -92,7 +92,7 @@ class InferenceRequest(NamedTuple):
 
 
 def inference_request(prompt: Prompt) -> InferenceRequest | None:
-    """Parse a prompt by its parts, without demonstrations; None if it is no inference prompt."""
+    """Parse a prompt by its parts, without demonstrations; None if it is another prompt."""
     question: str | None = None
     documents = []
     for before, part in pairwise(prompt.parts):
@@ -121,7 +121,7 @@ _NAMED = re.compile(
 
 
 def read_answer(rationale: str) -> str:
-    """Return what follows "Answer:" on a line of its own, else the last paragraph's last sentence.
+    """Return what follows "Answer:" on a separate line, else the last paragraph's last sentence.
 
     Of several such lines the last counts. Empty for an empty rationale.
     """

@@ -55,7 +55,7 @@ class Span(NamedTuple):
 
 
 class PassageReading(NamedTuple):
-    """What the reader finds in a passage: the calibrated probability that it answers the question,
+    """The reader's findings in a passage: the calibrated probability that it answers the question,
     spans that do not overlap, best first, and the number of tokens that were read."""
 
     relevant: float

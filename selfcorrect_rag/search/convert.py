@@ -1,6 +1,6 @@
 """Convert a file into sections of text and tables.
 
-Run as a program, in a process of its own, it imports nothing of this package. kreuzberg reads
+Run as a program, in a separate process, it imports nothing of this package. kreuzberg reads
 office files and mail; what its version 4.10 gets wrong of Word and Excel is mended before. HTML is
 read by lxml, PDF by pypdf, and the rest is text.
 """
@@ -25,7 +25,7 @@ _TITLED = (".epub", ".fb2", ".ipynb", ".org", ".rst")
 """Kinds whose first heading is their title; office files often have a wrong one."""
 _OFFICE = ".doc .docm .docx .dotx .odp .odt .ppsx .ppt .pptm .pptx .rtf"
 _FIELDS = ("text", "contents", "content", "page_content", "passage", "body")
-"""Where the text of a JSON row is."""
+"""Keys that hold the text of a JSON row."""
 _RESERVED = ("source", "sources", "chunk", "score", "page", "heading")
 """Metadata that front matter may not set."""
 _MARKS = {

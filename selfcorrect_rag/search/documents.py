@@ -1,4 +1,4 @@
-"""Find files, convert them in a process of its own, and cut them into passages."""
+"""Find files, convert them in a separate process, and cut them into passages."""
 
 import hashlib
 import json

@@ -77,7 +77,7 @@ class _Snapshot(NamedTuple):
     version: int
     passages: list[list[Document]]
     vectors: Any
-    """Of unit length, float32 (passages, dimensions)."""
+    """Unit vectors, float32 (passages, dimensions)."""
     words: Any
     """``bm25s.BM25``; None if there are no words."""
 

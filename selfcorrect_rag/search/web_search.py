@@ -111,7 +111,7 @@ def _quiet() -> RunnableConfig:
 
 
 Web = WebSearch | BaseTool | Retriever | None
-"""A graph's ``web_search`` argument; None is no web search."""
+"""A graph's ``web_search`` argument; None disables the web search."""
 
 
 def as_web_search(given: Any) -> WebSearch:

@@ -1,4 +1,4 @@
-"""Who may call our HTTP servers.
+"""Restrict who may call the HTTP servers.
 
 Any web page can send requests to a server on this machine, by a host name of its own that resolves
 here (DNS rebinding) or across origins. The browser tells both in ``Host`` and ``Origin``.

@@ -31,7 +31,7 @@ class Entrypoint(NamedTuple):
 
     @property
     def help(self) -> str:
-        """What it does, and its rows."""
+        """The first line of its function, and its rows."""
         return f"{self.run.__doc__}".splitlines()[0] + "\n" + cleandoc(f"{self.options.__doc__}")
 
 

@@ -54,7 +54,7 @@ class Completion:
 class Engine(ABC):
     """Continues prompts of token ids.
 
-    Its coroutines run concurrently on one event loop in a thread of its own. A cancelled one must
+    Its coroutines run concurrently on one event loop in a separate thread. A cancelled one must
     stop computing. Any error becomes an :class:`~selfcorrect_rag.errors.EngineFailed`; an
     :class:`EngineUnavailable` is retried first.
     """
