@@ -428,7 +428,7 @@ READERS: dict[str, Callable[[File], Iterator[Section]]] = {
 }
 """By suffix; all others are read as text if they are text."""
 ALONE = (_office, _html, _pdf)
-"""Those that run in a process of their own, where a hang or a crash costs only one file."""
+"""Those that run in a separate process, where a hang or a crash costs only one file."""
 
 
 def main() -> None:
