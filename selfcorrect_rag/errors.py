@@ -272,6 +272,8 @@ def disk_full(folder: Path, error: BaseException) -> DiskFull | None:
 def error_codes(error: BaseException) -> tuple[int | None, int | None]:
     """Return SQLite's primary result code and the errno, if the error has them."""
     code, number = getattr(error, "sqlite_errorcode", None), getattr(error, "errno", None)
+    if found := re.search(r"\(code: (\d+)\)", str(error)):  # Chroma
+        code = int(found[1])
     if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
         number = int(found[1])
     return None if code is None else code & 0xFF, number

@@ -198,7 +198,15 @@ def indexed_text(document: Document) -> str:
     return valid("\n".join(filter(None, (title, heading, document.page_content))))
 
 
+def content_id(document: Document) -> str:
+    """Return a digest of title, heading and text."""
+    return _digest(indexed_text(document))
+
+
 def passage_id(document: Document) -> str:
     """Return a digest of source, title, heading and text."""
-    key = f"{document.metadata.get('source', '')}\0{indexed_text(document)}"
-    return hashlib.sha256(key.encode(errors="replace")).hexdigest()[:32]
+    return _digest(f"{document.metadata.get('source', '')}\0{indexed_text(document)}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]

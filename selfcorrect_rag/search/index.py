@@ -1,8 +1,8 @@
-"""An index folder: passages and their vectors in SQLite, ranked by vectors and by bm25s.
+"""An index folder: passages in SQLite, their vectors in Chroma, their words in bm25s.
 
-Each batch is one transaction, so that a killed run leaves nothing half done. A version number tells
-indexes that other processes hold open that something has changed. Vectors are compared exactly: a
-hundred thousand take some ten milliseconds.
+SQLite is what counts: Chroma and bm25s only rank. A batch goes to Chroma first and to SQLite last,
+in one transaction, so that a killed run leaves nothing half done. A version number tells indexes
+that other processes hold open that something has changed.
 """
 
 import json
@@ -29,8 +29,9 @@ from selfcorrect_rag.errors import (
     wrap_errors,
 )
 from selfcorrect_rag.intake import valid
-from selfcorrect_rag.search.documents import INDEX_FILE, indexed_text, passage_id
+from selfcorrect_rag.search.documents import INDEX_FILE, content_id, indexed_text, passage_id
 from selfcorrect_rag.search.filters import Filter, compile_filter
+from selfcorrect_rag.search.vectors import UnreadableIndex, Vectors
 
 Ranking = Literal["hybrid", "dense", "bm25"]
 BATCH_SIZE = 128
@@ -41,26 +42,24 @@ _SAME_PLACE = 2
 """Passages of one page or section that come before those of other places."""
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"  # scripts without spaces
 _TOKEN = rf"(?u)[{_WIDE}]|[^\W{_WIDE}]+"
-_LAYOUT = 2
+_LAYOUT = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (
     source TEXT PRIMARY KEY, fingerprint TEXT NOT NULL, fault TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS passages (
-    id TEXT PRIMARY KEY, source TEXT NOT NULL, text TEXT NOT NULL, metadata TEXT NOT NULL,
-    vector BLOB);
+    id TEXT PRIMARY KEY, source TEXT NOT NULL, content TEXT NOT NULL, text TEXT NOT NULL,
+    metadata TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS sources ON passages (source);
+CREATE INDEX IF NOT EXISTS contents ON passages (content);
 """
+_VERSION = "SELECT value FROM meta WHERE key = 'version'"
 _NEXT_VERSION = "UPDATE meta SET value = value + 1 WHERE key = 'version'"
 _AMONG = "FROM passages WHERE id IN (SELECT value FROM json_each(?))"
 
 
 class NoIndex(SelfCorrectError, FileNotFoundError):
     """A folder holds no index, or one of an earlier version."""
-
-
-class UnreadableIndex(SelfCorrectError, OSError):
-    """An index is damaged, or may not be read or written, or its folder holds something else."""
 
 
 class IndexBusy(SelfCorrectError, RuntimeError):
@@ -72,12 +71,11 @@ class EmbedderMismatch(SelfCorrectError, ValueError):
 
 
 class _Snapshot(NamedTuple):
-    """The passages of one version in memory, those of the same content as one."""
+    """The passages of one version in memory."""
 
     version: int
-    passages: list[list[Document]]
-    vectors: Any
-    """Unit vectors, float32 (passages, dimensions)."""
+    passages: dict[str, list[Document]]
+    """Those of the same content together, by its id."""
     words: Any
     """``bm25s.BM25``; None if there are no words."""
 
@@ -95,6 +93,7 @@ class Index:
         self, path: str | Path, embeddings: Embeddings | Literal["bm25"] | None = None
     ) -> None:
         self.path = Path(path)
+        self._vectors = Vectors(self.path)
         self._held: _Snapshot | None = None
         require("bm25s", "demo")
         with _index_errors(self.path):
@@ -146,21 +145,27 @@ class Index:
         if self.embeddings is not None and ranking != "bm25":
             with wrap_errors(ModelFailed, "the embeddings"):
                 vector = self.embeddings.embed_query(query)
+        depth = max(50, 4 * k)
         with _index_errors(self.path):
             held = self._snapshot()
-        kept = {
-            place: copies
-            for place, every in enumerate(held.passages)
-            if (copies := [copy for copy in every if is_let(copy.metadata)])
-        }
-        ranked: dict[int, float] = {}
-        for scores, least in self._scores(held, query, vector, ranking):
-            best = (i for i in (-scores).argsort(kind="stable").tolist() if i in kept)
-            for rank, place in enumerate(islice(best, max(50, 4 * k)), 1):
-                if scores[place] > least:
-                    ranked[place] = ranked.get(place, 0.0) + 1 / (_RRF + rank)
-        order = sorted(ranked, key=lambda place: -ranked[place])
-        found = [_merged(kept[place], ranked[place] / ranked[order[0]]) for place in order]
+            kept = {
+                content: copies
+                for content, every in held.passages.items()
+                if (copies := [copy for copy in every if is_let(copy.metadata)])
+            }
+            rankings: list[list[str]] = []
+            if vector is not None and kept:
+                among = None if filter is None else list(kept)
+                rankings.append(self._vectors.nearest(vector, depth, held.version, among))
+            if held.words is not None and ranking != "dense":
+                rankings.append(_best_words(held, query, kept, depth))
+        ranked: dict[str, float] = {}
+        for contents in rankings:
+            for rank, content in enumerate(contents, 1):
+                if content in kept:  # Chroma may hold vectors of a killed run
+                    ranked[content] = ranked.get(content, 0.0) + 1 / (_RRF + rank)
+        order = sorted(ranked, key=lambda content: -ranked[content])
+        found = [_merged(kept[each], ranked[each] / ranked[order[0]]) for each in order]
         return _spread(found)[:k]
 
     def as_retriever(self, k: int = 5) -> BaseRetriever:
@@ -213,7 +218,9 @@ class Index:
         with self._database() as database:
             rows = database.execute(f"SELECT id {_AMONG}", [json.dumps(list(passages))])
             known = {id_ for (id_,) in rows}
-        vectors = self._embed([id_ for id_ in passages if id_ not in known], passages)
+        contents = {content_id(d): d for id_, d in passages.items() if id_ not in known}
+        if self.embeddings is not None:
+            self._embed(contents)
         with self._database() as database:
             database.execute(_NEXT_VERSION)
             database.executemany(
@@ -223,24 +230,26 @@ class Index:
                     (
                         id_,
                         valid(str(document.metadata.get("source", ""))),
+                        content_id(document),
                         valid(document.page_content),
                         json.dumps(document.metadata, default=str, skipkeys=True),
-                        vectors.get(id_),
                     )
                     for id_, document in passages.items()
                 ],
             )
         return len(passages) - len(known)
 
-    def _embed(self, ids: Sequence[str], passages: Mapping[str, Document]) -> dict[str, bytes]:
-        if self.embeddings is None or not ids:
-            return {}
+    def _embed(self, contents: Mapping[str, Document]) -> None:
+        """Write the vectors of contents that have none."""
+        known = self._vectors.known(list(contents), self._version())
+        new = {content: d for content, d in contents.items() if content not in known}
+        if not new or self.embeddings is None:
+            return
         with wrap_errors(ModelFailed, "the embeddings"):
-            made = self.embeddings.embed_documents([indexed_text(passages[id_]) for id_ in ids])
-            if len(made) != len(ids) or not all(math.isfinite(sum(vector)) for vector in made):
-                raise ValueError(f"{len(made)} vectors of finite numbers for {len(ids)} passages")
-        vectors = require("numpy", "demo").asarray(made, "float32")
-        return {id_: vector.tobytes() for id_, vector in zip(ids, vectors, strict=True)}
+            made = self.embeddings.embed_documents([indexed_text(d) for d in new.values()])
+            if len(made) != len(new) or not all(math.isfinite(sum(vector)) for vector in made):
+                raise ValueError(f"{len(made)} vectors of finite numbers for {len(new)} passages")
+        self._vectors.add(dict(zip(new, made, strict=True)), self._version())
 
     # Files, within `writing`
 
@@ -259,52 +268,43 @@ class Index:
     def finish(self, source: str, ids: set[str], fingerprint: str, fault: str) -> int:
         """Record a source as finished; return how many passages it no longer has."""
         with self._database() as database:
-            rows = database.execute("SELECT id FROM passages WHERE source = ?", [source])
-            stale = [id_ for (id_,) in rows if id_ not in ids]
-            database.execute(f"DELETE {_AMONG}", [json.dumps(stale)])
+            rows = database.execute("SELECT id, content FROM passages WHERE source = ?", [source])
+            stale = {id_: content for id_, content in rows if id_ not in ids}
+            database.execute(f"DELETE {_AMONG}", [json.dumps(list(stale))])
+            used = database.execute(
+                "SELECT content FROM passages WHERE content IN (SELECT value FROM json_each(?))",
+                [json.dumps(list(stale.values()))],
+            )
+            unused = set(stale.values()) - {content for (content,) in used}
             row = (source, fingerprint, fault)
             database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", row)
             database.execute(_NEXT_VERSION)
+        if self.embeddings is not None:
+            self._vectors.remove(sorted(unused), self._version())
         return len(stale)
 
     # Reading
 
-    def _scores(
-        self, held: _Snapshot, query: str, vector: list[float] | None, ranking: Ranking
-    ) -> Iterator[tuple[Any, float]]:
-        """Yield scores of all passages, and the number that the score of a match exceeds."""
-        numpy = require("numpy", "demo")
-        if vector is not None and held.passages:
-            yield held.vectors @ numpy.asarray(vector, "float32"), -math.inf
-        tokens = _tokenize([query])[0] if held.words is not None and ranking != "dense" else []
-        if tokens := [token for token in tokens if token in held.words.vocab_dict]:
-            yield held.words.get_scores(tokens), 0.0
+    def _version(self) -> int:
+        with self._database() as database:
+            return int(database.execute(_VERSION).fetchone()[0])
 
     def _snapshot(self) -> _Snapshot:
         """Return the passages of the current version."""
         with self._database() as database:
             database.execute("BEGIN")  # version and passages of one moment
-            (version,) = database.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+            (version,) = database.execute(_VERSION).fetchone()
             if self._held is not None and self._held.version == version:
                 return self._held
             rows = database.execute(
-                "SELECT id, text, metadata, vector FROM passages ORDER BY rowid"
+                "SELECT id, content, text, metadata FROM passages ORDER BY rowid"
             ).fetchall()
         passages: dict[str, list[Document]] = {}
-        vectors: dict[str, bytes] = {}
-        for id_, text, metadata, vector in rows:
+        for id_, content, text, metadata in rows:
             document = Document(text, id=id_, metadata=json.loads(metadata))
-            content = indexed_text(document)
             passages.setdefault(content, []).append(document)
-            vectors.setdefault(content, vector)
-        groups, matrix = list(passages.values()), None
-        if groups and self.embeddings is not None:
-            numpy = require("numpy", "demo")
-            flat = numpy.frombuffer(b"".join(vectors.values()), "float32")
-            matrix = flat.reshape(len(groups), -1)
-            lengths = numpy.linalg.norm(matrix, axis=1, keepdims=True)
-            matrix = matrix / numpy.maximum(lengths, 1e-12)
-        held = self._held = _Snapshot(version, groups, matrix, self._load_words(version, groups))
+        words = self._load_words(version, list(passages.values()))
+        held = self._held = _Snapshot(version, passages, words)
         return held
 
     def _load_words(self, version: int, groups: Sequence[Sequence[Document]]) -> Any:
@@ -366,6 +366,16 @@ def embedder_name(embeddings: Embeddings | None) -> str:
     name, *models = (value if isinstance(value, str) else "" for value in names)
     kind = type(embeddings)
     return name or f"{kind.__module__}:{kind.__qualname__} {''.join(models[:2])}".strip()
+
+
+def _best_words(held: _Snapshot, query: str, kept: Mapping[str, object], most: int) -> list[str]:
+    """Return the ids of the contents that share words with the query, best first."""
+    tokens = [token for token in _tokenize([query])[0] if token in held.words.vocab_dict]
+    if not tokens:
+        return []
+    scores, contents = held.words.get_scores(tokens), list(held.passages)
+    best = (contents[i] for i in (-scores).argsort(kind="stable").tolist() if scores[i] > 0)
+    return list(islice((content for content in best if content in kept), most))
 
 
 def _merged(copies: Sequence[Document], score: float) -> Document:

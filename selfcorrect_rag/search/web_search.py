@@ -5,7 +5,7 @@ import contextvars
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
@@ -173,16 +173,9 @@ def read_pages(found: Any) -> Any:
 
 # Tavily
 
-_REFUSALS = {
-    400: "does not take the query",
-    401: "refuses the key: check TAVILY_API_KEY",
-    429: "has reached its limit of requests",
-    **dict.fromkeys((403, 432, 433), "does not allow it: plan or limit"),
-}
-
 
 class TavilyWebSearch(WebSearch):
-    """Searches with Tavily. Pages are untrusted: only their text is used.
+    """Searches with tavily-python. Pages are untrusted: only their text is used.
 
     Args:
         api_key: ``TAVILY_API_KEY`` of the environment by default; without one, it raises.
@@ -205,13 +198,13 @@ class TavilyWebSearch(WebSearch):
         api_base_url: str = "https://api.tavily.com",
         **options: Any,
     ) -> None:
-        self._httpx = require("httpx", "tavily")
+        self._tavily, self._httpx = require("tavily", "tavily"), require("httpx", "tavily")
         self._key = (api_key or os.environ.get("TAVILY_API_KEY") or "").strip()
         if not self._key:
             raise WebSearchFailed("Tavily needs a key: give api_key, or set TAVILY_API_KEY")
-        self._address, self._prefer = f"{api_base_url}/search", tuple(prefer_domains)
+        self._address, self._prefer = api_base_url, tuple(prefer_domains)
         self._max_characters, self._timeout, self._retries = max_characters, timeout, retries
-        self._options = {"include_raw_content": "text", **options}
+        self._options = {"include_raw_content": "text", "timeout": timeout, **options}
 
     def search(self, query: str, k: int) -> list[Document]:
         # In a thread, for the caller may be in an event loop.
@@ -221,46 +214,68 @@ class TavilyWebSearch(WebSearch):
 
     async def asearch(self, query: str, k: int) -> list[Document]:
         results = MAX_RESULTS if self._prefer else min(k, MAX_RESULTS)
-        body = {"query": query, "max_results": results, **self._options}
         try:
             async with asyncio.timeout(self._timeout):
-                answer = await self._ask(body)
+                answer = await self._ask(query, results)
         except TimeoutError as error:
             raise WebSearchFailed(f"Tavily gave no answer within {self._timeout:g} s") from error
         return await asyncio.to_thread(self._pages, answer, k)  # long pages would block the loop
 
-    async def _ask(self, body: dict[str, Any]) -> Any:
+    async def _ask(self, query: str, results: int) -> Any:
         """Return Tavily's answer, in spite of passing failures."""
+        errors = self._tavily.errors
+        refusals = {
+            errors.BadRequestError: "does not take the query (400)",
+            errors.InvalidAPIKeyError: "refuses the key (401): check TAVILY_API_KEY",
+            errors.ForbiddenError: "does not allow it: plan or limit (403)",
+            errors.UsageLimitExceededError: "has reached its limit of requests (429)",
+        }
         for attempt in range(1 + self._retries):
+            # A compressed answer, whose length is unknown, is not asked for.
+            client = self._httpx.AsyncClient(
+                base_url=self._address,
+                headers={"Accept-Encoding": "identity"},
+                event_hooks={"response": [self._limit]},
+            )
             try:
-                status, data = await self._post(body)
-                answer = await asyncio.to_thread(json.loads, data) if status == 200 else None
-            except (self._httpx.HTTPError, ValueError) as error:
-                reason = f"Tavily cannot be reached or understood ({type(error).__name__})"
-            else:
-                if status == 200:
-                    return answer
-                reason = f"Tavily {_REFUSALS.get(status, 'failed')} (HTTP {status})"
-                if 400 <= status < 500:
-                    break
+                async with client:
+                    tavily = self._tavily.AsyncTavilyClient(self._key, client=client)
+                    return await tavily.search(query, max_results=results, **self._options)
+            except WebSearchFailed:
+                raise
+            except Exception as error:
+                status = getattr(getattr(error, "response", None), "status_code", None)
+                reason = refusals.get(type(error)) or (
+                    f"answered HTTP {status}"
+                    if status
+                    else f"cannot be reached or understood ({type(error).__name__})"
+                )
+                failure = WebSearchFailed(f"Tavily {reason}")
+                if type(error) in refusals or 400 <= (status or 0) < 500:
+                    raise failure from error
             await asyncio.sleep(0.2 * 2**attempt)
-        raise WebSearchFailed(reason)
+        raise failure
 
-    async def _post(self, body: dict[str, Any]) -> tuple[int, bytes]:
-        # A compressed answer, whose length is unknown, is not asked for and not unpacked.
-        headers = {"Authorization": f"Bearer {self._key}", "Accept-Encoding": "identity"}
-        asked = {"json": body, "headers": headers, "timeout": self._timeout}
-        data = bytearray()
-        async with (
-            self._httpx.AsyncClient() as client,
-            client.stream("POST", self._address, **asked) as response,
-        ):
-            async for block in response.aiter_raw():
-                data += block
-                if len(data) > MAX_BYTES:
-                    limit = f"{MAX_BYTES / 2**20:.0f} MiB"
-                    raise WebSearchFailed(f"Tavily's answer is longer than {limit}")
-        return response.status_code, bytes(data)
+    async def _limit(self, response: Any) -> None:
+        """Refuse an answer that is longer than ``MAX_BYTES``, or compressed."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise WebSearchFailed("Tavily's answer is compressed, which was not asked for")
+        stream = response.stream
+
+        class Limited(self._httpx.AsyncByteStream):  # type: ignore[misc, name-defined]
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                size = 0
+                async for block in stream:
+                    size += len(block)
+                    if size > MAX_BYTES:
+                        limit = f"{MAX_BYTES / 2**20:.0f} MiB"
+                        raise WebSearchFailed(f"Tavily's answer is longer than {limit}")
+                    yield block
+
+            async def aclose(self) -> None:
+                await stream.aclose()
+
+        response.stream = Limited()
 
     def _pages(self, answer: Any, k: int) -> list[Document]:
         """Return the pages of an answer, each address once, those of preferred domains first."""
