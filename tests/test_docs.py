@@ -210,9 +210,10 @@ def test_instruct_rag() -> None:
     assert names["baseline"]["rationale"] == ""
 
 
-def test_your_model(checkpoint: Path) -> None:
+def test_your_model(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = page("your-model").replace("selfrag/selfrag_llama2_7b", str(checkpoint))
     names = run(text)
+    assert "unregistered type" not in caplog.text, "a thread holds plain values"
     assert names["reflecting"].get_token_ids("Emma")
     assert names["second"]["question"] == "When was George Eliot born?"
     assert names["second"]["original_question"] == "When was she born?"

@@ -187,7 +187,7 @@ def _candidate(
         judgements=judgements,
         critique=scores,
         sequence_probability=sequence,
-        hard=[r["group"] for r in segment["reflections"] if r.get("prompted") == "hard"],
+        hard=[str(r["group"]) for r in segment["reflections"] if r.get("prompted") == "hard"],
         score=segment_score(scores, sequence, weights),
         terms=segment_terms(scores, sequence, weights),
         path_score=path_score(path, weights, rule),
