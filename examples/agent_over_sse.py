@@ -23,8 +23,8 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
 from selfcorrect_rag import as_tool, create_crag
-from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
+from selfcorrect_rag.search.demo import demo_index
 
 
 def server(chat_model: BaseChatModel, threads: str) -> Starlette:

@@ -13,8 +13,9 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import as_tool, create_self_rag
-from selfcorrect_rag.demo import RuleChatModel, demo_index
+from selfcorrect_rag.models.rule_chat_model import RuleChatModel
 from selfcorrect_rag.reader import ReaderLLM
+from selfcorrect_rag.search.demo import demo_index
 
 
 def main(*questions: str) -> None:

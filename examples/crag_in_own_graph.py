@@ -10,9 +10,9 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
+from selfcorrect_rag.search.demo import demo_index
 
 
 class Ticket(TypedDict):

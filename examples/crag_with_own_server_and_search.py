@@ -12,7 +12,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.demo import demo_index
+from selfcorrect_rag.search.demo import demo_index
 
 PAGES = [
     {

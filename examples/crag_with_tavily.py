@@ -11,10 +11,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.intake import source_of, title_of
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.search import TavilyWebSearch, WebSearch
+from selfcorrect_rag.search.demo import demo_index
 
 
 def main(question: str, web: WebSearch, approve: Callable[[str], str] = input) -> None:

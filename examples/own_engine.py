@@ -12,8 +12,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.models import Completion, Engine, EngineReflectionLLM, Request
+from selfcorrect_rag.search.demo import demo_index
 
 
 class OwnEngine(Engine):

@@ -3,8 +3,8 @@
 import re
 
 from selfcorrect_rag import create_crag
-from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
+from selfcorrect_rag.search.demo import demo_index
 
 
 def sentences(text: str) -> list[str]:

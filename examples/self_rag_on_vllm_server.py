@@ -8,8 +8,8 @@ import asyncio
 import sys
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.models import VLLMServerReflectionLLM
+from selfcorrect_rag.search.demo import demo_index
 from selfcorrect_rag.state import Input
 
 

@@ -11,8 +11,8 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.runtime import Runtime
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.demo import demo_index
 from selfcorrect_rag.reader import ReaderLLM
+from selfcorrect_rag.search.demo import demo_index
 from selfcorrect_rag.state import Citation
 
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from selfcorrect_rag.agents import CorrectiveRetriever, SupportJudge, as_tool
     from selfcorrect_rag.crag import crag_builder, create_crag
     from selfcorrect_rag.instruct_rag import create_instruct_rag, instruct_rag_builder
-    from selfcorrect_rag.render import render_run, show_run
     from selfcorrect_rag.self_crag import create_self_crag, self_crag_builder
     from selfcorrect_rag.self_rag import create_self_rag, self_rag_builder
     from selfcorrect_rag.settings import (
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
         SelfCRAGSettings,
         SelfRAGSettings,
     )
+    from selfcorrect_rag.ui.page import render_run, show_run
 
 __version__ = "0.1.0"
 
@@ -49,7 +49,7 @@ _MODULES = {
     **dict.fromkeys(("create_instruct_rag", "instruct_rag_builder"), "instruct_rag"),
     **dict.fromkeys(("create_self_crag", "self_crag_builder"), "self_crag"),
     **dict.fromkeys(("create_self_rag", "self_rag_builder"), "self_rag"),
-    **dict.fromkeys(("render_run", "show_run"), "render"),
+    **dict.fromkeys(("render_run", "show_run"), "ui.page"),
 }
 """The module that defines a name; the settings classes are in ``settings``."""
 

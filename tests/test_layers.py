@@ -12,12 +12,12 @@ MAX_LINES, MAX_FILES = 27_500, 185
 FLOORS = (
     ("cli", "__init__"),
     ("ui",),
-    ("batch", "demo", "evaluation", "serving", "training"),
-    ("agents", "render"),
+    ("batch", "evaluation", "serving", "training"),
+    ("agents",),
     ("self_rag", "crag", "self_crag", "instruct_rag"),
     ("nodes",),
     ("models", "reader", "search"),
-    ("prompts", "state", "intake", "events", "settings", "journal"),
+    ("prompts", "state", "intake", "settings", "journal"),
     ("reflection", "thresholds", "errors"),
 )
 """Rooms from the top down; a room imports only rooms of its own floor and below."""

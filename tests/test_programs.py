@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.demo import RuleChatModel
+from selfcorrect_rag.models.rule_chat_model import RuleChatModel
 from selfcorrect_rag.reader import ReaderEmbeddings
 from tests.test_examples import PENICILLIN, example, small_demo  # noqa: F401
 from tests.test_vllm_server import Loopback, loopback  # noqa: F401

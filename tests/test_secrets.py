@@ -27,8 +27,8 @@ from selfcorrect_rag.errors import (
     wrap_disk_full,
 )
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
-from selfcorrect_rag.render import render_run
 from selfcorrect_rag.search import WebSearch
+from selfcorrect_rag.ui.page import render_run
 from tests.providers import Provider
 from tests.scripted import document
 

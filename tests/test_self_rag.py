@@ -8,8 +8,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.events import EVENTS
-from selfcorrect_rag.state import Segment
+from selfcorrect_rag.state import EVENTS, Segment
 from tests.scripted import (
     FULL,
     IRRELEVANT,

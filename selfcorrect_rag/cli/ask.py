@@ -51,7 +51,7 @@ def command(
         result["seconds"] = round(time.perf_counter() - started, 3)
         source, answers = parts.source, parts.answers
     if html:
-        from selfcorrect_rag.render import render_run
+        from selfcorrect_rag.ui.page import render_run
 
         write_page(html, render_run(result), PAGE_MARK)
     if as_json:

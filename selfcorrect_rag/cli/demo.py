@@ -17,7 +17,7 @@ QUESTIONS = (
 def command() -> None:
     """Answer questions from the demo's documents, offline."""
     from selfcorrect_rag.cli.show import show_answer
-    from selfcorrect_rag.demo import DEMO_INDEX, demo_index, demo_web
+    from selfcorrect_rag.search.demo import DEMO_INDEX, demo_index, demo_web
     from selfcorrect_rag.serving import Parts, ServingConfig
 
     with Parts(ServingConfig()) as parts, demo_index() as index:

@@ -40,7 +40,7 @@ def tell(text: str = "", *, err: bool = False, **style: Any) -> None:
 
 def tell_json(value: Any) -> None:
     """Print ``value`` as JSON; documents are objects of id, text and metadata."""
-    from selfcorrect_rag.render.view import json_value
+    from selfcorrect_rag.ui.view import json_value
 
     clear_line()
     click.echo(json.dumps(value, default=json_value, indent=2))

@@ -113,7 +113,7 @@ class Run(Generic[S]):
         return work(*args)
 
     def emit(self, event: Mapping[str, Any]) -> None:
-        """Send one of :mod:`selfcorrect_rag.events` to the custom stream, if there is a graph."""
+        """Send one of `EVENTS` (state.py) to the custom stream, if there is a graph."""
         if self._runtime is not None:
             self._runtime.stream_writer(event)
 

@@ -18,7 +18,6 @@ from langgraph.graph.state import CompiledStateGraph
 from pydantic import SecretStr, TypeAdapter
 
 from selfcorrect_rag.crag import create_crag
-from selfcorrect_rag.demo import RuleChatModel, demo_index, demo_web
 from selfcorrect_rag.errors import BadDemonstrations, SelfCorrectError, find_named
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import (
@@ -28,6 +27,7 @@ from selfcorrect_rag.models import (
     VLLMServerReflectionLLM,
 )
 from selfcorrect_rag.models.from_name import as_evaluator, find_language_model
+from selfcorrect_rag.models.rule_chat_model import RuleChatModel
 from selfcorrect_rag.reader import Reader, ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.search import (
     NoWebSearch,
@@ -36,6 +36,7 @@ from selfcorrect_rag.search import (
     WebSearch,
     open_index,
 )
+from selfcorrect_rag.search.demo import demo_index, demo_web
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.serving.config import API_KEY, DEFAULT_INDEX, BadOption, ServingConfig

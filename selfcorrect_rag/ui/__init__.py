@@ -1,1 +1,1 @@
-"""The local page: ask, watch a run, approve its searches, see why, and weigh differently."""
+"""A run as a page, and the local page: ask, watch, approve searches, see why, weigh differently."""

@@ -22,16 +22,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selfcorrect_rag.errors import SelfCorrectError
-from selfcorrect_rag.render import render_run
-from selfcorrect_rag.render.page import style, templates
-from selfcorrect_rag.render.view import GRAPHS, json_value, view
 from selfcorrect_rag.serving.config import BadOption, ServingConfig
 from selfcorrect_rag.serving.hosts import guard
 from selfcorrect_rag.serving.parts import Graph, Parts
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.ui.forms import THRESHOLDS, WEIGHTS, fields, settings_from
+from selfcorrect_rag.ui.page import render_run, style, templates
 from selfcorrect_rag.ui.runs import LiveRun, Runs
 from selfcorrect_rag.ui.store import PastRun, RunStore
+from selfcorrect_rag.ui.view import GRAPHS, json_value, view
 from selfcorrect_rag.ui.weigh import weigh, weighable
 
 MAX_BODY = 200_000

@@ -13,9 +13,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag.errors import SelfCorrectError, describe_error, one_line
-from selfcorrect_rag.render.view import STEPS, json_value
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.ui.store import PastRun, RunStore
+from selfcorrect_rag.ui.view import STEPS, json_value
 
 MAX_LIVE = 16
 """Runs at a time, waiting ones among them."""

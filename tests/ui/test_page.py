@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfcorrect_rag import render_run, show_run
-from selfcorrect_rag.render.view import MAX_CHARACTERS, json_value, segments, visible
+from selfcorrect_rag.ui.view import MAX_CHARACTERS, json_value, segments, visible
 from tests.agents.scripted import GRAPHS
 
 

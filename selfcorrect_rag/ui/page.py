@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from selfcorrect_rag.errors import require
-from selfcorrect_rag.render.view import Result, view, visible
+from selfcorrect_rag.ui.view import Result, view, visible
 
 NOTEBOOK_HEIGHT = 640
 """Height of a frame in CSS pixels, if a notebook does not measure it."""
@@ -20,12 +20,7 @@ def templates() -> Any:
     """Return the environment of all templates, autoescaped."""
     jinja2 = require("jinja2", "ui")
     made = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(
-            [
-                jinja2.PackageLoader("selfcorrect_rag.render"),
-                jinja2.PackageLoader("selfcorrect_rag.ui"),
-            ]
-        ),
+        loader=jinja2.PackageLoader("selfcorrect_rag.ui"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -38,7 +33,7 @@ def templates() -> Any:
 @cache
 def style() -> str:
     """Return the style sheet of all pages."""
-    return files("selfcorrect_rag.render").joinpath("style.css").read_text(encoding="utf-8")
+    return files("selfcorrect_rag.ui").joinpath("style.css").read_text(encoding="utf-8")
 
 
 def render_run(result: Result, *, title: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""The corpora of ``make demo``, and a rule that plays the chat model of an agent."""
+"""The corpora of ``make demo``, as an index and as a web search."""
 
 import json
 from collections.abc import Iterator
@@ -7,10 +7,8 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.demo.rule_chat_model import RuleChatModel
-from selfcorrect_rag.search import Index, RetrieverWebSearch
-
-__all__ = ["RuleChatModel", "demo_index", "demo_passages", "demo_questions", "demo_web"]
+from selfcorrect_rag.search.index import Index
+from selfcorrect_rag.search.web_search import RetrieverWebSearch
 
 _CORPUS = Path(__file__).parent / "corpus"
 DEMO_INDEX, DEMO_WEB = Path(".selfcorrect/demo"), Path(".selfcorrect/demo-web")
