@@ -210,11 +210,12 @@ class Node(Runnable[Any, Update], Generic[S]):
         given = None if self.begins_turn else state.get("settings")
         if given is None:
             return self.settings.merged(context)
-        if self._turn_settings is None or self._turn_settings[0] != given:
+        known = self._turn_settings  # read once: another thread's turn may replace it
+        if known is None or known[0] != given:
             cls = type(self.settings)
             own = {name: value for name, value in given.items() if name in cls.model_fields}
-            self._turn_settings = given, cls(**own)
-        return self._turn_settings[1]
+            self._turn_settings = known = given, cls(**own)
+        return known[1]
 
     def _recover(self, state: dict[str, Any], run: Run[S], fault: Fault, started: float) -> Update:
         if self.on_fault is None or run.will_retry(self.retry_policy, fault):
