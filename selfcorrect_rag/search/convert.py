@@ -138,6 +138,8 @@ def convert(path: Path, encoding: str | None, max_bytes: int) -> tuple[list[Sect
         raise NotRead(error.strerror or str(error)) from error
     except RecursionError as error:
         raise NotRead("nested too deeply") from error
+    except zipfile.BadZipFile as error:
+        raise NotRead(f"broken archive: {error}") from error
     if not found:
         raise NotRead("; ".join(file.faults) or "no text in it")
     for section in found:
@@ -221,6 +223,9 @@ def _front_matter(text: str) -> tuple[str, dict[str, Any]]:
     try:
         import yaml
 
+        # Aliases of aliases would become gigabytes of text.
+        if found and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(found[1] or "")):
+            return text, {}
         for key, value in (yaml.safe_load(found[1] or "") or {}).items() if found else ():
             if isinstance(value, list) and value:
                 metadata[str(key)] = list(map(str, value))

@@ -87,6 +87,12 @@ def test_front_matter_is_metadata(read: Any, front: str, fields: dict[str, Any])
     assert ("- a list" in found.page_content) == ("- a list" in front)
 
 
+def test_front_matter_with_aliases_is_text(read: Any) -> None:
+    front = "---\na: &a [word, word]\nb: &b [*a, *a]\ntitle: [*b, *b]\n---\n"
+    (found,), _ = read("leave.md", f"{front}\n27 days.\n")
+    assert (known(found), "*b, *b" in found.page_content) == ({"title": "leave"}, True)
+
+
 def test_a_long_table_repeats_its_header(read: Any) -> None:
     rows = "\n".join(f"| item {i} | {i} EUR |" for i in range(100))
     found, _ = read("t.md", f"# Prices\n\n| Item | Price |\n|---|---|\n{rows}\n", words=40)
@@ -244,6 +250,7 @@ def test_mail_with_its_subject_and_attachments(read: Any) -> None:
         ("a.odt", b"nothing", "broken, encrypted or of an unknown version"),
         ("a.txt.gz", gzip.compress(b"x" * 999, mtime=0), "binary data, and .gz is not a kind"),
         ("a.json", "{", "not JSON"),
+        ("a.zip", b"PK\5\6" + b"\0" * 6 + b"\1\0\x2e\0\0\0" + b"\0" * 6, "broken archive"),
         ("a.md", " \n", "no text in it"),
         ("a.txt", "x" * 2_000_000, "larger than 1 MiB"),
     ],
