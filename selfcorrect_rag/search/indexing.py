@@ -108,10 +108,12 @@ def index_paths(
                     raise
                 problems.append(Problem(source, error.strerror or str(error)))
             on_progress((place + 1) / len(files), handled, source)
+        present = set(map(source_name, files))  # names that are not UTF-8 do not lead back
         vanished = [
             source
             for source in index.sources()
-            if any(Path(source).is_relative_to(path) for path in paths)
+            if source not in present
+            and any(Path(source).is_relative_to(path) for path in paths)
             and not os.path.exists(source)
         ]
         if prune:

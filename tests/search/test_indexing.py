@@ -45,6 +45,15 @@ def test_vanished_files_stay_until_pruned(index: Index, docs: Path) -> None:
     assert index_paths([docs], index).vanished == ()
 
 
+def test_a_name_that_is_not_utf8_is_not_taken_for_a_vanished_file(index: Index, docs: Path) -> None:
+    try:
+        Path(os.fsdecode(os.fsencode(docs) + b"/caf\xe9.md")).write_text("The door is red.")
+    except OSError:
+        pytest.skip("this file system refuses such names")
+    report = index_paths([docs], index, prune=True)
+    assert (report.passages, report.removed, report.vanished) == (1, 0, ())
+
+
 def test_problems_are_reported_in_each_run(index: Index, docs: Path) -> None:
     (docs / "western.txt").write_bytes("café".encode("cp1252"))
     (docs / "picture.png").write_bytes(b"\x89PNG\0")
