@@ -66,7 +66,8 @@ def read_questions(files: Iterable[str | Path], keep: Sequence[str] = ()) -> lis
         except BadTrainingData as error:
             raise BadQuestions(str(error)) from error
         for row in rows:
-            kept = {name: getattr(row, name, None) for name in keep}
+            columns = {**(row.model_extra or {}), "question": row.question}
+            kept = {name: columns.get(name) for name in keep}
             key = digest([row.question, json.dumps(kept)])
             found.setdefault(key, Question(key, row.question, kept))
     return list(found.values())

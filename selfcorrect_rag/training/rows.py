@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import io
 import json
 import zlib
 from collections.abc import Callable, Sequence
@@ -94,7 +95,7 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
         text = path.read_text(encoding="utf-8-sig")
         found: list[Any] = text.split("\n")  # not splitlines: JSON may hold U+2028
         if path.suffix == ".csv":
-            found = list(csv.DictReader(text.splitlines(keepends=True)))
+            found = list(csv.DictReader(io.StringIO(text, newline="")))
         elif text.lstrip().startswith("["):
             found = json.loads(text)
     except (OSError, ValueError, RecursionError, csv.Error) as error:

@@ -61,6 +61,13 @@ def test_formats_of_questions(tmp_path: Path) -> None:
     assert found == ["one\u2028\ud800", "two\nlines"]
 
 
+def test_columns_are_kept_whatever_their_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("question,schema,copy\nwho is\u2028it?,s,c\n")
+    (found,) = read_questions([tmp_path / "a.csv"], ["schema", "copy", "question", "json"])
+    assert found.text == "who is\u2028it?"
+    assert found.kept == {"schema": "s", "copy": "c", "question": found.text, "json": None}
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
