@@ -79,6 +79,7 @@ def test_answers_in_the_format(answer: Any) -> None:
         "1: yes\n2: no",
         "0: yes\n1: no\n2: yes",
         "1: yes\n2: no\n3: yes\n4: no",
+        f"{'9' * 5_000}: yes",
         "1: yes\n2: perhaps\n3: yes",
         "1: yes 2: no 3: yes",
     ],

@@ -282,6 +282,11 @@ def test_the_sentence_that_states_an_answer(said: str, question: str, sentence: 
     assert sentence_stating(NOTE, said, question) == sentence
 
 
+def test_the_marks_of_a_text_are_bounded() -> None:
+    marked = read_marks("[1]" * 5_000, 9, {1})
+    assert len(list(marks_in(marked.cited, 9))) == 1_000
+
+
 @pytest.mark.parametrize(
     ("read", "unit"),
     [

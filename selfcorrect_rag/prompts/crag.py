@@ -108,7 +108,7 @@ def _graded(
 _FIRST_WORD = re.compile(r"\W*(?:answer\W+)?(yes|no)\b", re.IGNORECASE)
 _LAST_WORD = re.compile(r"\b(yes|no)\W*\Z", re.IGNORECASE)
 _LINE = re.compile(
-    r"^[^\w\n]*(?:document\W+)?(\d+)\W+(yes|no)[^\w\n]*$", re.IGNORECASE | re.MULTILINE
+    r"^[^\w\n]*(?:document\W+)?(\d{1,9})\W+(yes|no)[^\w\n]*$", re.IGNORECASE | re.MULTILINE
 )
 
 

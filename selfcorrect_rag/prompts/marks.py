@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 REFUSAL = "The documents do not say."
@@ -38,6 +39,8 @@ _SKIPPED = re.compile(
 _VARIABLE = re.compile(r"(?:\b[a-z]|\w_\w*|\w\.[a-z]\w*)$")
 """Text before an index: ``x``, ``my_list``, ``self.items``."""
 _SPACES = " \t\xa0"
+MOST_MARKS = 1_000
+"""Marks that are read of a text; each becomes an annotation of the message."""
 
 
 class Mark(NamedTuple):
@@ -102,7 +105,7 @@ def marks_in(text: str, documents: int) -> Iterator[Mark]:
     """Yield the marks of a text in order; code, links, indices and lists from 0 hold none."""
     spans = (match.span() for match in _SKIPPED.finditer(text))
     start, end = next(spans, (len(text), len(text)))
-    for match in _MARK.finditer(text):
+    for match in islice(_MARK.finditer(text), MOST_MARKS):
         while end <= match.start():
             start, end = next(spans, (len(text), len(text)))
         items = re.findall(_RANGE, match[0], re.ASCII)
