@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import ConfigurableField, RunnableLambda
 from pydantic import Field
 
+from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.models.chat_model import (
     LLMChat,
     exceeds,
@@ -115,6 +116,13 @@ def test_how_long_a_prompt_may_be() -> None:
     assert exceeds(model, "word " * 51, 50)
     assert not exceeds(saying(""), "a" * 150, 50), "three characters a token"
     assert exceeds(saying(""), "a" * 151, 50)
+
+    class Offline(FakeListChatModel):
+        def get_token_ids(self, text: str) -> list[int]:
+            raise ConnectionError("no vocabulary at http://ada:secret@host")
+
+    with pytest.raises(ModelFailed, match=r"no vocabulary at http://\*\*\*@host"):
+        exceeds(Offline(responses=[""]), "a" * 151, 50)
 
 
 def test_an_llm_as_a_chat_model_gets_the_prompt_and_streams() -> None:

@@ -21,6 +21,7 @@ from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langchain_core.runnables.configurable import DynamicRunnable
 
+from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.prompts.parts import Prompt, as_text
 
 Result = TypeVar("Result")
@@ -196,7 +197,8 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
     if isinstance(model, base) and (
         model.custom_get_token_ids or type(model).get_token_ids is not base.get_token_ids
     ):
-        return len(model.get_token_ids(prompt)) > limit
+        with wrap_errors(ModelFailed, f"the model ({type(model).__name__})"):
+            return len(model.get_token_ids(prompt)) > limit
     return len(prompt) > limit * 3
 
 
