@@ -290,15 +290,24 @@ class TavilyWebSearch(WebSearch):
             raw = (fields.get(key, "") for key in ("raw_content", "content"))
             text = next(filter(None, (_page_text(text, self._max_characters) for text in raw)), "")
             url, title = fields.get("url", ""), _page_text(fields.get("title", ""), 300)
-            if text and urlsplit(url).scheme in ("http", "https"):
+            if text and _host(url):
                 pages.setdefault(
                     url, Document(text, metadata={"source": url, "title": title}, id=url)
                 )
         return sorted(pages.values(), key=lambda page: not self._is_preferred(page))[:k]
 
     def _is_preferred(self, page: Document) -> bool:
-        host = urlsplit(page.metadata["source"]).hostname or ""
+        host = _host(page.metadata["source"])
         return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)
+
+
+def _host(url: str) -> str:
+    """Return the host of a web address; empty for anything else."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return (parts.hostname or "") if parts.scheme in ("http", "https") else ""
 
 
 def _page_text(text: str, most: int) -> str:

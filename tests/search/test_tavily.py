@@ -189,6 +189,7 @@ def test_strange_results_are_left_out(tavily: Tavily, search: Search) -> None:
     tavily.results = [
         page(1, url="javascript:alert(1)"),
         page(2, url="file:///etc/passwd"),
+        page(2, url="http://["),
         page(3, content="", raw_content=None),
         "not a result",
         page(4),
