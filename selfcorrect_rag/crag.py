@@ -45,8 +45,8 @@ class CRAGOptions(GraphOptions, total=False):
     rewriter: Rewriter | None
     """A model, or a function from the question, that gives search queries; by rule if None."""
     decompose: Decompose | None
-    """A function from a text to its strips, or a LangChain text splitter, instead of the setting
-    ``decomposition``."""
+    """A function from a text to its strips, such as a splitter's ``split_text``, instead of the
+    setting ``decomposition``."""
     strip_filter: StripFilter | None
     """A function from the question and strips to whether each is kept, instead of the evaluator's
     scores."""

@@ -65,7 +65,7 @@ def write_page(path: Path, text: str, mark: str) -> None:
             draft.touch(mode=0o600)
             draft.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror}") from error
+        raise click.BadParameter(f"{path}: {error.strerror or error}") from error
 
 
 def progress_line() -> Callable[[str], None]:
