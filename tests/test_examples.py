@@ -10,10 +10,9 @@ import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag import demo
 from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.tasks import read_task
-from selfcorrect_rag.search import Index, as_web_search
+from selfcorrect_rag.search import Index, as_web_search, demo
 from selfcorrect_rag.search.demo import demo_passages
 from tests.evaluation.scripted_parts import Echo
 from tests.snippets import ROOT

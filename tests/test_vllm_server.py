@@ -317,7 +317,7 @@ async def test_the_example(
     pytest.importorskip("onnxruntime")
     from langchain_core.documents import Document
 
-    from selfcorrect_rag import demo
+    from selfcorrect_rag.search import demo
 
     class Shelf:
         def as_retriever(self, k: int) -> Callable[[str], list[Document]]:
