@@ -9,7 +9,7 @@ from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models import PromptedReflectionLLM
+from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.node import cache_policy
 from selfcorrect_rag.state import costs_by_step
@@ -122,5 +122,6 @@ def test_without_a_cache_there_is_no_policy_and_configurable_models_have_none() 
     )
     model = chat("Red.").configurable_fields(responses=ConfigurableField(id="responses"))
     llm = PromptedReflectionLLM(model)
-    policy = cache_policy(decide_retrieval(llm), model, [])
-    assert policy is None, "its values are not in the key"
+    for asked in (model, llm, ChatEvaluator(model)):
+        policy = cache_policy(decide_retrieval(llm), asked, [])
+        assert policy is None, "its values are not in the key"

@@ -315,7 +315,9 @@ def cache_policy(
         keys: state keys that it reads, besides the question.
         extra: from state and settings to what else it depends on, such as what a limit allows.
     """
-    if isinstance(model, Runnable) and model.config_specs:
+    # A wrapper holds the model as llm, model or critic.
+    inside = [model, *(getattr(model, name, None) for name in ("llm", "model", "critic"))]
+    if any(isinstance(each, Runnable) and each.config_specs for each in inside):
         return None
     asks = [node.name, identity(model), repr(getattr(model, "thresholds", None))]
 
