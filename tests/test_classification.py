@@ -299,3 +299,8 @@ async def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) 
     assert waits == [7.0, 60.0, 0.5]
     assert isinstance(results[2].error, RateLimited)
     assert (classifier.counts["absent"], classifier.counts["failed"]) == (2, 2)
+
+
+def test_no_call_at_a_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_concurrency must be at least 1"):
+        ChatClassifier(Provider(answer=lambda p: "yes"), max_concurrency=0)

@@ -173,7 +173,7 @@ async def _ask_here(
 ) -> None:
     journal = Journal(folder / "journals" / f"{uuid.uuid4().hex}.jsonl")
     with source.opened() as graph:
-        await _ask_all(graph, questions, journal, asyncio.Semaphore(in_flight), show)
+        await _ask_all(graph, questions, journal, asyncio.Semaphore(max(1, in_flight)), show)
 
 
 async def _ask_all(
@@ -213,7 +213,7 @@ class _Actor:
 
     def __init__(self, source: Source, folder: str, run: str, in_flight: int) -> None:
         self._journals, self._run, self._fatal = Path(folder) / "journals", run, ""
-        self._room = asyncio.Semaphore(in_flight)
+        self._room = asyncio.Semaphore(max(1, in_flight))
         try:
             if not self._journals.is_dir():
                 raise BadRun(f"a worker does not see {folder}; all machines must share it")

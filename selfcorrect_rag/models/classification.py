@@ -187,6 +187,8 @@ class ChatClassifier:
 
     def __init__(self, model: Runnable[Any, Any], *, max_concurrency: int = 8) -> None:
         """Classify with ``model``, in at most ``max_concurrency`` concurrent calls."""
+        if max_concurrency < 1:  # async calls would wait for ever
+            raise ValueError(f"max_concurrency must be at least 1, got {max_concurrency}")
         self.model, self.max_concurrency = model, max_concurrency
         self.mode: Mode | None = None
         """None before it is detected."""
