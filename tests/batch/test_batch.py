@@ -8,6 +8,7 @@ import pytest
 
 from selfcorrect_rag.batch import BadQuestions, NoGraph, Summary, batch_questions
 from selfcorrect_rag.batch.rows import COLUMNS, answered, read_questions
+from selfcorrect_rag.batch.run import Source
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.runner import AllFailed
 from selfcorrect_rag.serving.config import BadOption
@@ -186,3 +187,15 @@ def test_values_that_json_lacks_become_text() -> None:
     """A graph of one's own may cite a path; the other questions are asked all the same."""
     result = {"answer": "a", "citations": [{"number": 1, "source": Path("notes.md")}]}
     assert answered(result, FREE)["citations"][0]["source"] == "notes.md"
+
+
+def test_workers_in_another_folder_read_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("web", ".selfcorrect/index"):
+        (tmp_path / folder).mkdir(parents=True)
+    given = {"web": "web", "chat_model": "openai:web"}
+    index, web = str(tmp_path / ".selfcorrect/index"), str(tmp_path / "web")
+    assert Source("crag", given).located().config == {**given, "web": web, "index": index}
+    assert Source(ECHO, {}).located() == Source(ECHO, {})
