@@ -33,7 +33,7 @@ class Usage(TypedDict):
     """Costs of a run or of one of its steps. Tokens are None if a model did not report them."""
 
     model_calls: int
-    """Batches sent to a local model, and requests to a provider; failed ones count."""
+    """Batches sent to a local model, and requests to a provider; a failed batch counts as one."""
     prompts: int
     """Prompts of a ReflectionLLM, several of which make a batch."""
     prompt_tokens: int | None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "selfcorrect_rag"
-MAX_LINES, MAX_FILES = 27_500, 185
+MAX_LINES, MAX_FILES = 21_700, 152
 """What there is now, which is too much: a change that removes something lowers these."""
 FLOORS = (
     ("cli", "__init__"),
@@ -131,5 +131,5 @@ def test_the_house_is_small() -> None:
     assert len(files) <= MAX_FILES
     assert lines <= MAX_LINES
     rooms = {room_of(module) for module in IMPORTS}
-    assert len(rooms) <= 27
+    assert len(rooms) <= 24
     assert len(FLOORS) <= 10
