@@ -93,7 +93,7 @@ def create_crag(
             retriever or function that searches; None if there is no web.
         options: :class:`CRAGOptions`, by name.
     """
-    building, compiling = split_options({"name": "crag", **options})
+    building, compiling = split_options({"name": "crag", **options}, CRAGOptions)
     graph = crag_builder(llm, retriever, evaluator, web_search, **building)
     return ApprovalGraph.of(graph.compile(**compiling))
 

@@ -53,7 +53,7 @@ def create_instruct_rag(
     Raises:
         BadDemonstrations: at a run, if the mode shows demonstrations and those given do not do.
     """
-    building, compiling = split_options({"name": "instruct_rag", **options})
+    building, compiling = split_options({"name": "instruct_rag", **options}, InstructRAGOptions)
     return instruct_rag_builder(llm, retriever, demonstrations, **building).compile(**compiling)
 
 

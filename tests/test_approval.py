@@ -143,7 +143,7 @@ async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> N
     kind = CRAGSettings if name == "crag" else SelfCRAGSettings
     for options, context in (({"settings": kind(**APPROVE)}, None), ({}, APPROVE)):
         web = PagesWebSearch()
-        with pytest.raises(NoCheckpointer, match="create the graph with a checkpointer"):
+        with pytest.raises(NoCheckpointer, match="needs a checkpointer and a thread_id"):
             await run(build(name, web, **options), form, ASKED, context=context)
         assert not queries(web)
 

@@ -170,6 +170,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("retriever", no_query, "function"),
     ("reranker", find, "reranker must be a LangChain document compressor, got function"),
     ("follow_up", find, "follow_up must be .*, got function"),
+    ("search", find, "there is no option search; the options are .*retry_policy, .*settings"),
 ]
 REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
     ("evaluator", find, "evaluator must be .*, got function"),

@@ -70,7 +70,10 @@ def test_a_model_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        *((n, "not an importable") for n in ("acme:none", "own_models:absent", "nothing", "")),
+        *(
+            (n, "does not open: .*nor is it a module:attribute")
+            for n in ("acme:none", "own_models:absent", "nothing", "")
+        ),
         ("own_models:number", "own_models:number must be a LangChain model, got int"),
         ("broken_models:llm", "nothing_of_the_kind"),
     ],

@@ -296,6 +296,14 @@ def essay(prompt: str) -> Any:
     return "It depends." if is_writing(prompt) else "Let me think about that at length."
 
 
+def test_a_note_says_that_no_judgement_was_readable() -> None:
+    notes = create_self_rag(Provider(answer=essay), lambda q: PASSAGES).invoke(ASKED)["notes"]
+    assert "the model has no reflection tokens: it was prompted for its judgements" in notes
+    assert "3 of 3 candidates have no readable judgement" in notes
+    readable = create_self_rag(Provider(answer=hard(reader)), lambda q: PASSAGES).invoke(ASKED)
+    assert not any("readable" in note for note in readable["notes"])
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize(
     "shape",

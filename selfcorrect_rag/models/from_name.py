@@ -64,7 +64,7 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
             raise MissingExtra(f"{unknown} {error}") from error
         except Exception as error:  # each provider raises its own errors
             raise NoLanguageModel(
-                f"{unknown} its provider does not open it: {safe_message(error)}"
+                f"{name} does not open: {safe_message(error)} (nor is it a module:attribute)"
             ) from error
     if not isinstance(made, Runnable):
         raise NoLanguageModel(f"{name} must be a LangChain model, got {type(made).__name__}")

@@ -234,8 +234,10 @@ def _notes(segments: Sequence[Segment]) -> list[str]:
         )
     reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
     kinds = {reflection.get("prompted") for reflection in reflections}
-    if kinds & {"soft", "hard"}:
+    if any(segment["requests"] for segment in segments):
         notes.append("the model has no reflection tokens: it was prompted for its judgements")
+        if unjudged := sum(not segment["reflections"] for segment in segments):
+            notes.append(f"{unjudged} of {len(segments)} candidates have no readable judgement")
     if "hard" in kinds:
         notes.append("its provider gave no probabilities: critiques are hard labels")
     return notes

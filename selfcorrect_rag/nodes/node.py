@@ -24,7 +24,7 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.stream import CustomTransformer
 from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
-from selfcorrect_rag.errors import BadInput, Fault, ModelFailed, wrap_errors
+from selfcorrect_rag.errors import BadArgument, BadInput, Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_text
 from selfcorrect_rag.models.classification import (
     ChatClassifier,
@@ -273,8 +273,13 @@ class GraphOptions(TypedDict, total=False):
     """As shown in traces."""
 
 
-def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a graph is built with, of :class:`GraphOptions`, and what it is compiled with."""
+def split_options(
+    options: Mapping[str, Any], known: Any = GraphOptions
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a graph is built with and what it is compiled with, of the ``known`` options."""
+    if unknown := sorted(options.keys() - known.__optional_keys__):
+        possible = ", ".join(sorted(known.__optional_keys__))
+        raise BadArgument(f"there is no option {unknown[0]}; the options are {possible}")
     names = ("checkpointer", "cache", "interrupt_before", "interrupt_after", "name")
     compiling = {name: options[name] for name in names if name in options}
     building = {name: value for name, value in options.items() if name not in names}

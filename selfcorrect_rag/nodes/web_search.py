@@ -107,8 +107,8 @@ def check_approval(run: Run[CRAGSettings]) -> None:
         )
     if run.settings.approve_search and thread is None:
         raise NoCheckpointer(
-            "approve_search pauses the run for a person: create the graph with a checkpointer and "
-            "give a thread_id, or call it from an agent with a checkpointer"
+            "approve_search pauses the run for a person, which needs a checkpointer and a "
+            "thread_id: give them to the agent that calls the graph, or to a graph called alone"
         )
 
 

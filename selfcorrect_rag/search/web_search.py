@@ -48,7 +48,7 @@ class NoWebSearch(WebSearch):
 
     name = "the web"
 
-    def __init__(self, remedy: str = "give web_search=TavilyWebSearch(), or a retriever") -> None:
+    def __init__(self, remedy: str = "give web_search= a tool or a function") -> None:
         self._remedy = remedy
 
     def search(self, query: str, k: int) -> list[Document]:
