@@ -103,8 +103,9 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
             {"mode": "few_shot"},
             "with a question and answers",
         ),
-        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 lacks"),
-        ([{"rationale": "R"}], {"selection": "nearest"}, "demonstration 1 lacks"),
+        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 has no question"),
+        ([{"rationale": "R"}], {"selection": "nearest"}, "demonstration 1 has no question"),
+        ("demos.jsonl", {"mode": "icl"}, "demonstration 1 is not a dict but a str"),
         (DEMONSTRATIONS, {"selection": "nearest"}, "needs embeddings"),
     ],
 )

@@ -57,9 +57,10 @@ def read_questions(files: Iterable[str | Path], keep: Sequence[str] = ()) -> lis
     """Read the questions of JSONL and CSV files, with the columns to ``keep``; equal rows once.
 
     Raises:
-        BadQuestions: a file cannot be read, or a row is not a question; names the line.
+        BadQuestions: a file cannot be read, a row is not a question, or no row has a kept column.
     """
     found: dict[str, Question] = {}
+    unknown = set(keep)
     for file in map(Path, files):
         try:
             rows = read_rows(file, _QuestionRow)
@@ -68,8 +69,11 @@ def read_questions(files: Iterable[str | Path], keep: Sequence[str] = ()) -> lis
         for row in rows:
             columns = {**(row.model_extra or {}), "question": row.question}
             kept = {name: columns.get(name) for name in keep}
+            unknown -= columns.keys()
             key = digest([row.question, json.dumps(kept)])
             found.setdefault(key, Question(key, row.question, kept))
+    if unknown:
+        raise BadQuestions(f"no row has the column {sorted(unknown)[0]}, which is to be kept")
     return list(found.values())
 
 

@@ -76,7 +76,7 @@ class Sweep(NamedTuple):
 
 
 def read_spec(text: str) -> Spec:
-    """Read ``[NAME=]METHOD[:KNOB=VALUE,...]``.
+    """Read ``[NAME=]METHOD[:KEY=VALUE,...]``.
 
     Values are as for ``--set``; ``none`` unsets a knob.
 
@@ -85,7 +85,7 @@ def read_spec(text: str) -> Spec:
     """
     found = re.fullmatch(r"(?:([^:=,]+)=)?([^:=,]+)(?::(.+))?", text.strip(), re.DOTALL)
     if found is None or found[2].strip() not in KINDS:
-        raise BadMethod(f"method must be METHOD or METHOD:KNOB=VALUE,..., got {text!r}; {NAMES}")
+        raise BadMethod(f"method must be METHOD or METHOD:KEY=VALUE,..., got {text!r}; {NAMES}")
     name, kind, rest = found[1], found[2].strip(), found[3] or ""
     model, fixed = GRAPHS[KINDS[kind]], FIXED.get(kind, {})
     known = (PLAIN_KNOBS if kind in PLAIN else model.model_fields.keys()) - fixed.keys()
@@ -93,7 +93,7 @@ def read_spec(text: str) -> Spec:
     for part in re.split(r",(?=\s*\w+\s*=)", rest) if rest else []:
         knob, _, value = (piece.strip() for piece in part.partition("="))
         if knob not in known or not value or knob == "approve_search":
-            raise BadMethod(f"{text}: give KNOB=VALUE with one of {', '.join(sorted(known))}")
+            raise BadMethod(f"{text}: give KEY=VALUE with one of {', '.join(sorted(known))}")
         knobs[knob] = parse_value(knob, value, model)
     try:
         settings = model(**{**knobs, **fixed})
@@ -108,7 +108,7 @@ def read_specs(texts: Sequence[str]) -> list[Spec]:
 
 
 def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
-    """Read ``METHOD[:KNOB=VALUE,...]:KNOB=V1,V2,...``.
+    """Read ``METHOD[:KEY=VALUE,...]:KEY=V1,V2,...``.
 
     Returns:
         The sweep, and its specs: the method itself first, then a variant for each value.
@@ -119,7 +119,7 @@ def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
     base_text, _, swept = text.strip().rpartition(":")
     knob, _, given = swept.partition("=")
     if not (base_text and given):
-        raise BadMethod(f"sweep must be METHOD:KNOB=V1,V2,..., got {text!r}")
+        raise BadMethod(f"sweep must be METHOD:KEY=V1,V2,..., got {text!r}")
     base, values = read_spec(base_text), [value.strip() for value in given.split(",")]
     reweighs = base.name if base.kind == "self_rag" and knob in WEIGHTS else ""
     specs = [base]

@@ -52,8 +52,8 @@ class EvalOptions(BaseModel):
 
     data: str = Field(description="A file of questions, or hf:NAME[:SPLIT].")
     out: Path = Field(description="The folder of the run; the same command resumes it.")
-    methods: tuple[str, ...] = Field((), description="[NAME=]METHOD[:KNOB=VALUE,...], each.")
-    sweeps: tuple[str, ...] = Field((), description="METHOD:KNOB=V1,V2,... or METHOD:ablations.")
+    methods: tuple[str, ...] = Field((), description="[NAME=]METHOD[:KEY=VALUE,...], each.")
+    sweeps: tuple[str, ...] = Field((), description="METHOD:KEY=V1,V2,...")
     metrics: tuple[str, ...] = Field((), description="By default the papers' for such data.")
     format: str | None = Field(None, description="Of the rows; by default by their fields.")
     limit: int | None = Field(None, ge=1, description="Maximum number of questions.")

@@ -72,8 +72,11 @@ def _check(demonstrations: Sequence[Demonstration], mode: str) -> None:
     if not demonstrations:
         raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use mode instruct")
     for number, demonstration in enumerate(demonstrations, start=1):
-        if not demonstration.get("question") or not demonstration.get(key):
-            raise BadDemonstrations(f"demonstration {number} lacks one of them: {needs}")
+        if not isinstance(demonstration, Mapping):
+            kind = type(demonstration).__name__
+            raise BadDemonstrations(f"demonstration {number} is not a dict but a {kind}: {needs}")
+        if missing := [name for name in ("question", key) if not demonstration.get(name)]:
+            raise BadDemonstrations(f"demonstration {number} has no {missing[0]}: {needs}")
 
 
 def _normalized(question: str) -> str:

@@ -63,10 +63,10 @@ def test_formats_of_questions(tmp_path: Path) -> None:
 
 
 def test_columns_are_kept_whatever_their_names(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("question,schema,copy\nwho is\u2028it?,s,c\n")
+    (tmp_path / "a.csv").write_text("question,schema,copy,json\nwho is\u2028it?,s,c,j\n")
     (found,) = read_questions([tmp_path / "a.csv"], ["schema", "copy", "question", "json"])
     assert found.text == "who is\u2028it?"
-    assert found.kept == {"schema": "s", "copy": "c", "question": found.text, "json": None}
+    assert found.kept == {"schema": "s", "copy": "c", "question": found.text, "json": "j"}
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,12 @@ def test_a_row_that_is_not_a_question_ends_the_run_before_it_begins(
     with pytest.raises(BadQuestions, match=reason):
         batch_questions(file, ECHO, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_column_to_keep_that_no_row_has_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", {"question": "a", "number": 1})
+    with pytest.raises(BadQuestions, match="no row has the column nmber"):
+        batch_questions(file, ECHO, tmp_path / "out", keep=("nmber",))
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

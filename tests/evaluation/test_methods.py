@@ -46,11 +46,11 @@ def test_a_spec_has_a_name_a_kind_and_settings() -> None:
     [
         ("selfrag", "got 'selfrag'; methods are no_retrieval"),
         ("", "method must be METHOD"),
-        ("crag:upper", "give KNOB=VALUE"),
-        ("rag:upper=1", "give KNOB=VALUE with one of"),
-        ("rag_first:passages=2", "give KNOB=VALUE"),
+        ("crag:upper", "give KEY=VALUE"),
+        ("rag:upper=1", "give KEY=VALUE with one of"),
+        ("rag_first:passages=2", "give KEY=VALUE"),
         ("crag:upper=7", "upper"),
-        ("crag:approve_search=true", "give KNOB=VALUE"),  # it would wait for a person
+        ("crag:approve_search=true", "give KEY=VALUE"),  # it would wait for a person
     ],
 )
 def test_what_is_not_a_spec(text: str, message: str) -> None:
