@@ -29,7 +29,7 @@ def command(
     """Put files and folders into an index; run it again after a change or a stop.
 
     Files that cannot be read are named with the reason, and then the exit status is 1; the rest is
-    in the index.
+    in the index. It is 1 too if the index is empty.
     """
     from selfcorrect_rag.errors import require
     from selfcorrect_rag.search import index_paths, open_index
@@ -59,4 +59,6 @@ def command(
             tell(f"{kind}: {problem.path}: {problem.reason}", err=True)
         if report.vanished and not options["prune"]:
             tell(f"{len(report.vanished):,} indexed files no longer exist (--prune drops them)")
-    return int(any(not problem.partly for problem in report.problems))
+    if not report.passages:
+        tell(f"{index} is empty: there was no text to read", err=True)
+    return int(not report.passages or any(not problem.partly for problem in report.problems))

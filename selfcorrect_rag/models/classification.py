@@ -269,8 +269,8 @@ class ChatClassifier:
 
 def _is_supported(mode: Mode, result: CallResult) -> bool:
     """Return whether an answer shows that the model supports this mode."""
-    if mode == "structured":
-        return isinstance(result.answer, dict) and result.answer.get("parsed") is not None
+    if mode == "structured":  # of a text such as "1: no", LangChain's JSON parser reads 1
+        return isinstance(result.answer, dict) and isinstance(result.answer.get("parsed"), Mapping)
     if mode == "logprobs":  # with its token limit, a model that thinks aloud never gets to a label
         has_tokens = tokens_of(result.answer) is not None
         return has_tokens and not split_reasoning(as_text(result.answer.content))[1]

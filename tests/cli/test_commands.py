@@ -212,6 +212,15 @@ def test_hostile_text_does_not_control_the_terminal(
     assert "\x1b" not in capsys.readouterr().out
 
 
+def test_an_empty_index_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "notes").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["index", "notes"]) == 1
+    assert "index is empty: there was no text to read" in capsys.readouterr().err
+
+
 HEAVY = {"torch", "transformers", "chromadb", "langgraph", "onnxruntime", "pydantic"}
 
 
