@@ -261,5 +261,5 @@ def test_bad_demonstrations_are_no_fault_of_a_part(mode: str) -> None:
     graph = create_instruct_rag(
         RunnableLambda(lambda asked: "x"), lambda query: [document("Emma")], [{"question": "Who?"}]
     )
-    with pytest.raises(BadDemonstrations, match="demonstration 1 lacks"):
+    with pytest.raises(BadDemonstrations, match="demonstration 1 has no"):
         graph.invoke(ASKED, context={"mode": mode})

@@ -95,7 +95,11 @@ def generate_and_critique(
             what = f"the first {len(segments)} of the candidates were written"
             what += "" if is_critiqued else ", without critique"
             update = stopped(run, limit, what)
-        return {**update, "candidates": candidates, "notes": [*_notes(segments), *update["notes"]]}
+        return {
+            **update,
+            "candidates": candidates,
+            "notes": [*_notes(segments, is_critiqued), *update["notes"]],
+        }
 
     return Node("generate_and_critique", step, SelfRAGSettings.of(settings), best_so_far)
 
@@ -224,7 +228,7 @@ def _dropped(
     return None if segment["text"] else NO_TEXT
 
 
-def _notes(segments: Sequence[Segment]) -> list[str]:
+def _notes(segments: Sequence[Segment], is_critiqued: bool) -> list[str]:
     """Notes on shortened prompts, and on reflections that were prompted for, not generated."""
     notes = []
     if cut := [segment["shortened"] for segment in segments if segment["shortened"]]:
@@ -234,10 +238,12 @@ def _notes(segments: Sequence[Segment]) -> list[str]:
         )
     reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
     kinds = {reflection.get("prompted") for reflection in reflections}
-    if any(segment["requests"] for segment in segments):
+    is_asked = is_critiqued and any(segment["requests"] for segment in segments)
+    if is_asked or kinds & {"soft", "hard"}:
         notes.append("the model has no reflection tokens: it was prompted for its judgements")
-        if unjudged := sum(not segment["reflections"] for segment in segments):
-            notes.append(f"{unjudged} of {len(segments)} candidates have no readable judgement")
+    unjudged = sum(not segment["reflections"] for segment in segments)
+    if is_asked and unjudged:
+        notes.append(f"{unjudged} of {len(segments)} candidates have no readable judgement")
     if "hard" in kinds:
         notes.append("its provider gave no probabilities: critiques are hard labels")
     return notes

@@ -204,7 +204,7 @@ def test_a_question_that_the_graph_makes_fit_is_no_other(question: str) -> None:
 def test_a_pause_without_an_agent_says_what_is_missing() -> None:
     said = as_tool(crag("Noise."), context=APPROVE).invoke(call())
     assert said.status == "error"
-    assert "from an agent with a checkpointer" in said.content
+    assert "give them to the agent that calls the graph" in said.content
 
 
 async def test_neither_grades_queries_nor_drafts_reach_the_agents_token_stream() -> None:
