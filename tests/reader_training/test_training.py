@@ -24,7 +24,7 @@ from reader_training.evaluate import (
     read_gold,
 )
 from reader_training.examples import MAX_TOKENS, NONE, SHORT, Encoder, Example, batches, collate
-from reader_training.rows import Row, Split
+from reader_training.rows import DATA, Row, Split
 from reader_training.torch_network import HeadLogits, ReaderNetwork, pretrained
 from reader_training.train import ReaderSettings, Trainer, compute_loss, rate_at, span_loss
 from selfcorrect_rag.reader import Reader
@@ -138,6 +138,7 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}")
 def test_a_run_learns_resumes_and_refuses_another(small_rows: list[Row], tmp_path: Path) -> None:
     settings = ReaderSettings(stages=(2, 2), batch_tokens=512, threads=1, save_every=3)
     whole = Trainer(settings, tmp_path / "whole")
