@@ -95,11 +95,9 @@ def generate_and_critique(
             what = f"the first {len(segments)} of the candidates were written"
             what += "" if is_critiqued else ", without critique"
             update = stopped(run, limit, what)
-        return {
-            **update,
-            "candidates": candidates,
-            "notes": [*_notes(segments, is_critiqued), *update["notes"]],
-        }
+        is_asked = is_critiqued and isinstance(model, PromptedReflectionLLM)
+        notes = [*_notes(segments, is_asked), *update["notes"]]
+        return {**update, "candidates": candidates, "notes": notes}
 
     return Node("generate_and_critique", step, SelfRAGSettings.of(settings), best_so_far)
 
@@ -228,7 +226,7 @@ def _dropped(
     return None if segment["text"] else NO_TEXT
 
 
-def _notes(segments: Sequence[Segment], is_critiqued: bool) -> list[str]:
+def _notes(segments: Sequence[Segment], is_asked: bool) -> list[str]:
     """Notes on shortened prompts, and on reflections that were prompted for, not generated."""
     notes = []
     if cut := [segment["shortened"] for segment in segments if segment["shortened"]]:
@@ -238,7 +236,6 @@ def _notes(segments: Sequence[Segment], is_critiqued: bool) -> list[str]:
         )
     reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
     kinds = {reflection.get("prompted") for reflection in reflections}
-    is_asked = is_critiqued and any(segment["requests"] for segment in segments)
     if is_asked or kinds & {"soft", "hard"}:
         notes.append("the model has no reflection tokens: it was prompted for its judgements")
     unjudged = sum(not segment["reflections"] for segment in segments)
