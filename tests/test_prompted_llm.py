@@ -300,6 +300,9 @@ def test_a_note_says_that_no_judgement_was_readable() -> None:
     notes = create_self_rag(Provider(answer=essay), lambda q: PASSAGES).invoke(ASKED)["notes"]
     assert "the model has no reflection tokens: it was prompted for its judgements" in notes
     assert "3 of 3 candidates have no readable judgement" in notes
+    once = {"mode": "always", "max_model_calls": 1}  # which leaves none for a critique
+    graph = create_self_rag(Provider(answer=essay), lambda q: PASSAGES)
+    assert not any("judgement" in note for note in graph.invoke(ASKED, context=once)["notes"])
     readable = create_self_rag(Provider(answer=hard(reader)), lambda q: PASSAGES).invoke(ASKED)
     assert not any("readable" in note for note in readable["notes"])
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chromadb.errors import ChromaError
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
@@ -163,6 +164,31 @@ def test_a_full_disk_is_named(index: Index, monkeypatch: pytest.MonkeyPatch) -> 
     assert index.add([passage("The second.")]) == 1
 
 
+def test_a_full_disk_is_named_by_chroma_too(hybrid: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise ChromaError("error returned from database: (code: 13) database or disk is full")
+
+    hybrid.add([passage("The first.")])
+    with monkeypatch.context() as patch:
+        patch.setattr("chromadb.api.models.Collection.Collection.upsert", full)
+        with pytest.raises(DiskFull, match="free space and run"):
+            hybrid.add([passage("The second.")])
+    assert hybrid.add([passage("The second.")]) == 1
+
+
+def test_removed_passages_leave_no_vectors_and_copies_keep_theirs(hybrid: Index) -> None:
+    gone = [passage(f"A red door {i}.", source="/gone.md") for i in range(100)]
+    stays = [
+        passage("A red door 7.", source="/copy.md"),
+        passage("The roof is flat.", source="/roof.md"),
+    ]
+    hybrid.add([*gone, *stays])
+    with hybrid.writing():
+        assert hybrid.finish("/gone.md", set(), "", "") == 100
+    found = hybrid.search("A red door 7.", 5, ranking="dense")
+    assert texts(found) == ["A red door 7.", "The roof is flat."]
+
+
 def test_files_are_private(index: Index) -> None:
     index.add([passage("x")])
     index.search("x")
@@ -222,6 +248,9 @@ def test_an_open_index_sees_what_another_process_writes(index: Index) -> None:
     run = [sys.executable, "-c", WRITER, str(index.path), kind]
     subprocess.run(run, check=True)
     assert texts(retriever.invoke("door"))[0] == "The door is green now."
+    if index.embeddings:  # by vectors alone, of which Chroma keeps what it opened
+        (found, *_) = index.search("The door is green now.", ranking="dense")
+        assert found.page_content == "The door is green now."
     assert texts(index.search("door red", 5)) == (
         ["The door is green now."]
         if kind == "bm25"
