@@ -57,11 +57,10 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
     if callable(made) and not isinstance(made, Runnable):
         made = made()
     if made is None:
-        unknown = f"{name} is not an importable module:attribute, and"
         try:
             made = require("langchain.chat_models", "agents").init_chat_model(name, **options)
         except MissingExtra as error:
-            raise MissingExtra(f"{unknown} {error}") from error
+            raise MissingExtra(f"cannot open {name}: {error}") from error
         except Exception as error:  # each provider raises its own errors
             raise NoLanguageModel(
                 f"{name} does not open: {safe_message(error)} (nor is it a module:attribute)"
