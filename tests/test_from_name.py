@@ -87,7 +87,9 @@ def test_a_name_that_leads_nowhere(name: str, message: str) -> None:
 def test_without_langchain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("langchain", "langchain.chat_models"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingExtra, match=r"cannot open acme:talker-1: .* pip install .*\[agents\]"):
+    with pytest.raises(
+        MissingExtra, match=r"cannot open acme:talker-1: .* pip install .*\[agents\]"
+    ):
         find_language_model("acme:talker-1")
 
 
