@@ -190,7 +190,7 @@ def test_tokens_are_those_of_the_models_that_report_them() -> None:
 
 
 def test_values_that_json_lacks_become_text() -> None:
-    """A graph of one's own may cite a path; the other questions are asked all the same."""
+    """A custom graph may cite a path; the other questions are asked all the same."""
     result = {"answer": "a", "citations": [{"number": 1, "source": Path("notes.md")}]}
     assert answered(result, FREE)["citations"][0]["source"] == "notes.md"
 
