@@ -16,7 +16,7 @@ demo: $(VENV)/.demo  ## a few questions through every graph, offline
 test: $(VENV)/.dev  ## all tests but those that start processes
 	$(PYTEST) -m "not slow" --numprocesses 2 --dist loadfile
 
-test-slow: $(VENV)/.dev  ## tests that start servers, browsers, Ray, PostgreSQL, or kill processes
+test-slow: $(VENV)/.dev  ## tests that start servers, browsers or Ray, or kill processes
 	$(PYTEST) -m slow
 
 test-vllm: $(VENV)-vllm/.dev  ## the vLLM engines on the real vLLM (its CPU build), in an environment of its own

@@ -1,7 +1,6 @@
 """Tiny models and tokenizers made here: no downloads, no network."""
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -152,16 +151,3 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model.save_pretrained(folder)
         words.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def postgres_address() -> Iterator[str]:
-    """A real PostgreSQL, where one is installed."""
-    pytest.importorskip("psycopg")
-    from integrations.langgraph_server.services import NotInstalled, postgres
-
-    try:
-        with postgres("-F") as address:
-            yield address
-    except NotInstalled as error:
-        pytest.skip(str(error))
