@@ -16,8 +16,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "snippets"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-ELSEWHERE = re.compile(r"^(from (?:openinference|langfuse|deepagents)\b.*)$", re.MULTILINE)
-"""Imports of tools that are not installed here."""
 GIVEN = """
 from collections.abc import AsyncIterator
 
@@ -59,7 +57,7 @@ def write_snippets(folder: Path = FOLDER) -> list[Path]:
     pages = (ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").glob("*.md")))
     for page in pages:
         if blocks := BLOCK.findall(page.read_text(encoding="utf-8")):
-            code = ELSEWHERE.sub(r"\1  # type: ignore", "\n".join(blocks))
+            code = "\n".join(blocks)
             lacking = ", ".join(undefined(code))
             module = folder / f"{page.stem.replace('-', '_')}_page.py"
             first = f"from given import {lacking}\n" if lacking else ""
