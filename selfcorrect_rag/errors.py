@@ -1,14 +1,11 @@
 """The errors that users meet, and how messages of other libraries become safe to show."""
 
-import errno
 import importlib
 import os
 import re
-import sqlite3
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -59,10 +56,6 @@ class ModelNotFound(SelfCorrectError, OSError):
 
 class NotAnEvaluator(SelfCorrectError):
     """A checkpoint is not a trained classifier with one label."""
-
-
-class DiskFull(SelfCorrectError, OSError):
-    """No space is left on the disk; what was written before stays."""
 
 
 class BadTrainingData(SelfCorrectError, ValueError):
@@ -245,38 +238,6 @@ def hint(error: BaseException) -> str:
     if isinstance(error, known.ModelRateLimitError):
         return f"wait, or give it retries (model.with_retry()); {RESUME_HINT}"
     return RESUME_HINT
-
-
-@contextmanager
-def wrap_disk_full(folder: Path) -> Iterator[None]:
-    """Raise errors that a full disk causes as `DiskFull`; all others pass unchanged."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, SelfCorrectError) or not (full := disk_full(folder, error)):
-            raise
-        raise full from error
-
-
-def disk_full(folder: Path, error: BaseException) -> DiskFull | None:
-    """Return the error to raise instead of ``error`` if it says that the disk is full."""
-    code, number = error_codes(error)
-    if code != sqlite3.SQLITE_FULL and number not in (errno.ENOSPC, errno.EDQUOT):
-        return None
-    return DiskFull(
-        f"the disk of {folder} is full ({one_line(error)}): free space and run the same command "
-        "again; what was written stays"
-    )
-
-
-def error_codes(error: BaseException) -> tuple[int | None, int | None]:
-    """Return SQLite's primary result code and the errno, if the error has them."""
-    code, number = getattr(error, "sqlite_errorcode", None), getattr(error, "errno", None)
-    if found := re.search(r"\(code: (\d+)\)", str(error)):  # Chroma
-        code = int(found[1])
-    if found := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
-        number = int(found[1])
-    return None if code is None else code & 0xFF, number
 
 
 @contextmanager

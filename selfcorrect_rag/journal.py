@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import BadRun, wrap_disk_full
+from selfcorrect_rag.errors import BadRun
 
 SETTINGS, LOCK = "settings.json", "lock"
 _START = b'{"key": "'
@@ -53,7 +53,7 @@ class Journal:
     def append(self, key: str, row: Mapping[str, Any]) -> None:
         """Write a row; when this returns, the row is on the disk."""
         line = _line({"key": key, **row})
-        with self._lock, wrap_disk_full(self.path.parent), self.path.open("ab") as file:
+        with self._lock, self.path.open("ab") as file:
             file.truncate(self._end)  # drops what an interrupted write has left
             file.write(line)
             file.flush()
@@ -78,21 +78,19 @@ def open_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> I
 
     Raises:
         BadRun: another process works there, or see :func:`check_run`.
-        DiskFull: raised for any write inside the block that fails for lack of space.
     """
     check_run(folder, settings, grows=grows)
-    with wrap_disk_full(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(folder / LOCK, timeout=0)) as lock:
-            try:
-                lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
-                raise BadRun(f"another run is writing to {folder}; wait for it to end") from error
-            check_run(folder, settings, grows=grows)  # another run may have written since
-            write_rows(folder / SETTINGS, [{**read_settings(folder), **settings}])
-            yield
+    folder.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(folder / LOCK, timeout=0)) as lock:
+        try:
+            lock.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                raise
+            raise BadRun(f"another run is writing to {folder}; wait for it to end") from error
+        check_run(folder, settings, grows=grows)  # another run may have written since
+        write_rows(folder / SETTINGS, [{**read_settings(folder), **settings}])
+        yield
 
 
 def check_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> None:
@@ -136,15 +134,14 @@ def refuse_foreign(out: Path, journal: str) -> None:
 def replace_file(path: Path) -> Iterator[Path]:
     """Yield a draft beside ``path`` to write to; move it to ``path``, or delete it on an error."""
     draft = path.with_name(f"{path.name}.draft")
-    with wrap_disk_full(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield draft
-            with draft.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield draft
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -18,13 +18,10 @@ from pydantic import SecretStr
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import (
-    DiskFull,
     RetrievalFailed,
     SelfCorrectError,
     WebSearchFailed,
-    disk_full,
     redact,
-    wrap_disk_full,
 )
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.search import WebSearch
@@ -141,16 +138,6 @@ def test_no_secret_is_left_behind(
     left += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir()]
     assert [(secret, text[:300]) for secret in SECRETS for text in left if secret in text] == []
     assert fails == "nothing" or any(redact(SAID)[:20] in text for text in left)
-
-
-def test_a_full_disk_is_told_from_other_errors(tmp_path: Path) -> None:
-    full = OSError(28, "No space left on device")
-    with pytest.raises(DiskFull, match=r"is full .*free space") as raised, wrap_disk_full(tmp_path):
-        raise full
-    assert raised.value.__cause__ is full
-    assert disk_full(tmp_path, RuntimeError("I/O error: ... (os error 28)"))
-    with pytest.raises(PermissionError), wrap_disk_full(tmp_path):
-        raise PermissionError(13, "denied")
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,6 @@ from langchain_core.retrievers import BaseRetriever
 from selfcorrect_rag.errors import (
     ModelFailed,
     SelfCorrectError,
-    disk_full,
-    error_codes,
     require,
     wrap_errors,
 )
@@ -418,9 +416,7 @@ def _index_errors(path: Path) -> Iterator[None]:
     except (sqlite3.Error, OSError) as error:
         if isinstance(error, SelfCorrectError):
             raise
-        code, _ = error_codes(error)
-        if full := disk_full(path, error):
-            raise full from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise IndexBusy(
                 f"another process is writing to {path}: run again when it has finished"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import SelfCorrectError, disk_full, require
+from selfcorrect_rag.errors import SelfCorrectError, require
 
 _GRAPH = {"space": "cosine", "max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
 _lock = threading.RLock()
@@ -97,7 +97,7 @@ class Vectors:
             except BaseException as error:  # a panic of Chroma's Rust is not an Exception
                 if not type(error).__module__.startswith(("chroma", "pyo3")):
                     raise
-                raise disk_full(self._folder, error) or UnreadableIndex(
+                raise UnreadableIndex(
                     f"{self._folder} does not open as an index ({' '.join(str(error).split())}): "
                     "check its permissions, repair it, or index into a new folder"
                 ) from error

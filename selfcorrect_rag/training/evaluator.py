@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
 
-from selfcorrect_rag.errors import BadTrainingData, wrap_disk_full
+from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.models.checkpoints import loading, max_input_tokens
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grade, titled
 from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, PairTokenizer, T5Evaluator
@@ -94,9 +94,8 @@ def train_evaluator(
     calibration = calibrate(judge_questions(evaluator, parts["development"]))
     evaluator.thresholds = calibration.thresholds
     model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
-    with wrap_disk_full(out):
-        model.save_pretrained(out / "evaluator")
-        tokenizer.save_pretrained(out / "evaluator")
+    model.save_pretrained(out / "evaluator")
+    tokenizer.save_pretrained(out / "evaluator")
     scored = [pair for row in parts["test"] for pair in _scores(evaluator, row)]
     actions = measure(judge_questions(evaluator, parts["test"]), evaluator.thresholds)
     report = {

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from selfcorrect_rag.errors import BadTrainingData, require, wrap_disk_full
+from selfcorrect_rag.errors import BadTrainingData, require
 from selfcorrect_rag.journal import check_run, digest, open_run, replace_file
 from selfcorrect_rag.models.checkpoints import load_language_model, save_tokenizer
 from selfcorrect_rag.training.rows import Options, Share
@@ -225,18 +225,17 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
     if not is_main_process():
         return model
     dtype = torch.bfloat16 if trainer.args.bf16 else torch.float32
-    with wrap_disk_full(folder.parent):
-        if hasattr(model, "merge_and_unload"):
-            model.save_pretrained(folder.with_name("adapter"))
-            model = model.merge_and_unload()
-        if state is None:
-            model.to(dtype)
-        else:
-            state = {name: weights.to(dtype) for name, weights in state.items()}
-            model.config.dtype = dtype
-        model.config.use_cache = True  # which the Trainer turns off
-        model.save_pretrained(folder, state_dict=state)
-        save_tokenizer(tokenizer, folder)
+    if hasattr(model, "merge_and_unload"):
+        model.save_pretrained(folder.with_name("adapter"))
+        model = model.merge_and_unload()
+    if state is None:
+        model.to(dtype)
+    else:
+        state = {name: weights.to(dtype) for name, weights in state.items()}
+        model.config.dtype = dtype
+    model.config.use_cache = True  # which the Trainer turns off
+    model.save_pretrained(folder, state_dict=state)
+    save_tokenizer(tokenizer, folder)
     return model
 
 

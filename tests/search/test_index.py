@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import stat
 import subprocess
 import sys
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromadb.errors import ChromaError
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from selfcorrect_rag.errors import DiskFull, ModelFailed
+from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.search import Index, NoIndex, is_index, open_index
 from selfcorrect_rag.search.index import EmbedderMismatch, IndexBusy, UnreadableIndex
 
@@ -148,32 +146,6 @@ def test_damaged_word_scores_are_computed_again(index: Index) -> None:
     for file in words.iterdir():
         file.write_bytes(b"")
     assert len(open_index(index.path, index.embeddings or "bm25").search("door")) == 1
-
-
-def test_a_full_disk_is_named(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> Any:
-        error = sqlite3.OperationalError("database or disk is full")
-        error.sqlite_errorcode = sqlite3.SQLITE_FULL
-        raise error
-
-    index.add([passage("The first.")])
-    with monkeypatch.context() as patch:
-        patch.setattr(Index, "write", full)
-        with pytest.raises(DiskFull, match="free space and run"):
-            index.add([passage("The second.")])
-    assert index.add([passage("The second.")]) == 1
-
-
-def test_a_full_disk_is_named_by_chroma_too(hybrid: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any, **__: Any) -> Any:
-        raise ChromaError("error returned from database: (code: 13) database or disk is full")
-
-    hybrid.add([passage("The first.")])
-    with monkeypatch.context() as patch:
-        patch.setattr("chromadb.api.models.Collection.Collection.upsert", full)
-        with pytest.raises(DiskFull, match="free space and run"):
-            hybrid.add([passage("The second.")])
-    assert hybrid.add([passage("The second.")]) == 1
 
 
 def test_removed_passages_leave_no_vectors_and_copies_keep_theirs(hybrid: Index) -> None:
