@@ -66,8 +66,8 @@ class BadRun(SelfCorrectError, ValueError):
     """The folder or file of a run is in use, is missing, or holds another run."""
 
 
-class BadTask(SelfCorrectError, ValueError):
-    """The questions of an evaluation cannot be read."""
+class BadRows(SelfCorrectError, ValueError):
+    """A file of rows cannot be read, or one of its rows is invalid."""
 
 
 class BadDemonstrations(SelfCorrectError, ValueError):

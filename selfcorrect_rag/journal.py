@@ -1,23 +1,94 @@
-"""The journal that makes long runs resumable: rows by key, one writer, constant settings.
+"""Rows of files: those that users give, and the journal that makes long runs resumable.
 
 A run has a folder: ``settings.json``, a lock, and one or more journals (JSONL). Finished rows are
 appended and survive a kill; results are written beside their place and then moved there.
 """
 
+import csv
+import gzip
 import hashlib
+import io
 import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import BadRun
+from selfcorrect_rag.errors import BadRows, BadRun, safe_message
 
+MAX_FILE, MAX_CELL = 2**31, 2**24
+"""Bytes of a file after decompression, and characters of one cell of a table."""
 SETTINGS, LOCK = "settings.json", "lock"
 _START = b'{"key": "'
+
+
+def read_rows(
+    path: Path, skipped: list[str] | None = None
+) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the rows of a file, each with its line (in a JSON list its place).
+
+    Files are UTF-8, gzipped if their name ends in ``.gz``: JSON lines; a JSON list; a JSON object
+    with the list under ``data`` (ALCE), or with rows by id; CSV and TSV with named columns.
+
+    Args:
+        path: the file.
+        skipped: receives place and reason of each invalid row; None: the first one raises.
+
+    Raises:
+        BadRows: the file cannot be read or has no rows, or a row is invalid.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            text = file.read(MAX_FILE + 1).decode("utf-8-sig")
+        if len(text) > MAX_FILE:
+            raise ValueError(f"it is longer than {MAX_FILE:,} bytes")
+        is_table = {".csv", ".tsv"} & {*path.suffixes}
+        rows = list(_table_rows(text, path.suffixes) if is_table else _json_rows(text))
+    except (OSError, EOFError, ValueError, RecursionError, csv.Error, zlib.error) as error:
+        reason = f"need JSON lines or CSV in UTF-8; {safe_message(error)}"
+        raise BadRows(f"cannot read {path}: {reason}") from error
+    if not rows:
+        raise BadRows(f"{path} holds no rows")
+    for number, row in rows:
+        if isinstance(row, Mapping):
+            yield number, row
+            continue
+        reason = str(row) if isinstance(row, ValueError) else "not a JSON object"
+        if skipped is None:
+            raise BadRows(f"{path}:{number}: {reason}")
+        skipped.append(f"{path}:{number}: {reason}")
+
+
+def _json_rows(text: str) -> Iterator[tuple[int, object]]:
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError):
+        if text.lstrip().startswith("["):
+            raise
+        for number, line in enumerate(text.split("\n"), start=1):  # JSON may hold U+2028
+            try:
+                if line.strip():
+                    yield number, json.loads(line)
+            except (ValueError, RecursionError) as error:
+                yield number, ValueError(f"not JSON ({safe_message(error)})")
+        return
+    if isinstance(rows, Mapping) and isinstance(rows.get("data"), list):
+        rows = rows["data"]
+    elif isinstance(rows, Mapping) and all(isinstance(row, Mapping) for row in rows.values()):
+        rows = [{"id": key, **row} for key, row in rows.items()]
+    yield from enumerate(rows if isinstance(rows, list) else [rows], start=1)
+
+
+def _table_rows(text: str, suffixes: Sequence[str]) -> Iterator[tuple[int, object]]:
+    csv.field_size_limit(MAX_CELL)  # Python's own, 128 KiB, is less than ten passages
+    delimiter = "\t" if ".tsv" in suffixes else ","
+    table = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    for row in table:
+        yield table.line_num, ValueError("more cells than columns") if None in row else row
 
 
 class Journal:

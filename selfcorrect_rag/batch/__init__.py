@@ -1,10 +1,8 @@
 """Many questions through a graph, in this process or on Ray Data, resumable after a kill."""
 
-from selfcorrect_rag.batch.rows import BadQuestions
 from selfcorrect_rag.batch.run import Cluster, NoGraph, Summary, batch_questions
 
 __all__ = [
-    "BadQuestions",
     "Cluster",
     "NoGraph",
     "Summary",

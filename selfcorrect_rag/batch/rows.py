@@ -5,13 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ConfigDict
-
-from selfcorrect_rag.errors import BadTrainingData, SelfCorrectError
-from selfcorrect_rag.journal import digest
+from selfcorrect_rag.errors import BadRows, one_line
+from selfcorrect_rag.journal import digest, read_rows
 from selfcorrect_rag.models.chat_model import written_text
 from selfcorrect_rag.state import Usage
-from selfcorrect_rag.training.rows import Filled, Row, read_rows
 
 COLUMNS = {
     "id": "32 hexadecimal digits of the question and what is kept",
@@ -34,10 +31,6 @@ COLUMNS = {
 CITATION = ("number", "title", "source", "quote")
 
 
-class BadQuestions(SelfCorrectError, ValueError):
-    """A file of questions cannot be read, or one of its rows is not a question."""
-
-
 class Question(NamedTuple):
     """A row of the input."""
 
@@ -47,33 +40,26 @@ class Question(NamedTuple):
     kept: dict[str, Any]
 
 
-class _QuestionRow(Row):
-    model_config = ConfigDict(extra="allow")
-
-    question: Filled
-
-
 def read_questions(files: Iterable[str | Path], keep: Sequence[str] = ()) -> list[Question]:
     """Read the questions of JSONL and CSV files, with the columns to ``keep``; equal rows once.
 
     Raises:
-        BadQuestions: a file cannot be read, a row is not a question, or no row has a kept column.
+        BadRows: a file cannot be read, a row is not a question, or no row has a kept column.
     """
     found: dict[str, Question] = {}
     unknown = set(keep)
     for file in map(Path, files):
-        try:
-            rows = read_rows(file, _QuestionRow)
-        except BadTrainingData as error:
-            raise BadQuestions(str(error)) from error
-        for row in rows:
-            columns = {**(row.model_extra or {}), "question": row.question}
-            kept = {name: columns.get(name) for name in keep}
-            unknown -= columns.keys()
-            key = digest([row.question, json.dumps(kept)])
-            found.setdefault(key, Question(key, row.question, kept))
+        for number, row in read_rows(file):
+            text = row.get("question")
+            if not isinstance(text, str) or not text.strip():
+                got = one_line(dict(row), 80)
+                raise BadRows(f"{file}:{number}: question must be a text, not blank, got {got}")
+            kept = {name: row.get(name) for name in keep}
+            unknown -= row.keys()
+            key = digest([text, json.dumps(kept)])
+            found.setdefault(key, Question(key, text, kept))
     if unknown:
-        raise BadQuestions(f"no row has the column {sorted(unknown)[0]}, which is to be kept")
+        raise BadRows(f"no row has the column {sorted(unknown)[0]}, which is to be kept")
     return list(found.values())
 
 

@@ -130,7 +130,7 @@ def batch_questions(
         progress: called with each row that is finished.
 
     Raises:
-        BadQuestions: before the first question, if a row is not one.
+        BadRows: before the first question, if a row is not one.
         BadRun: ``out`` holds something else or other settings, or another run works in it.
         NoGraph, NoCluster: before the first question.
         AllFailed: the first questions all failed.

@@ -78,7 +78,7 @@ def evaluate(
     :func:`~selfcorrect_rag.evaluation.methods.open_method`; the rest as in :func:`arun_methods`.
 
     Raises:
-        BadTask, BadMethod, BadArgument: a part of the options cannot be used.
+        BadRows, BadMethod, BadArgument: a part of the options cannot be used.
     """
     refuse_foreign_reports(options.out)
     specs, sweeps = read_variants(options.methods, options.sweeps)

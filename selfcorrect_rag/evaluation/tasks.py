@@ -3,28 +3,16 @@
 Files are untrusted: a row that cannot be used is skipped and named, and the others are read.
 """
 
-import csv
-import gzip
-import io
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import (
-    BadArgument,
-    BadTask,
-    describe_error,
-    one_line,
-    require,
-    safe_message,
-)
+from selfcorrect_rag.errors import BadArgument, BadRows, describe_error, one_line, require
+from selfcorrect_rag.journal import read_rows
 
-MAX_FILE, MAX_CELL = 2**31, 2**24
-"""Bytes of a file after decompression, and characters of one cell of a table."""
 IDS = ("id", "_id", "qid", "question_id", "sample_id", "claim_id")
 QUESTIONS = ("question", "query", "user_input", "ambiguous_question", "QUESTION", "claim")
 ANSWERS = ("answers", "golden_answers", "possible_answers", "answer", "reference", "ground_truth")
@@ -92,7 +80,7 @@ class Task(NamedTuple):
     name: str
     questions: tuple[Question, ...]
     skipped: tuple[str, ...]
-    """Place and reason of each row that is not asked, such as ``FILE:LINE has no question``."""
+    """Place and reason of each row that is not asked, such as ``FILE:3: has no question``."""
 
 
 class BadRow(ValueError):
@@ -103,13 +91,13 @@ def read_task(source: str | Path, *, format: str | None = None, limit: int | Non
     """Read the questions of a file or of a Hugging Face data set.
 
     Args:
-        source: a file (see :func:`read_rows`), or ``hf:NAME[:SPLIT]``,
+        source: a file (see :func:`~selfcorrect_rag.journal.read_rows`), or ``hf:NAME[:SPLIT]``,
             ``hf:NAME:CONFIGURATION:SPLIT``.
         format: a key of :data:`FORMATS`; None: by each row's fields.
         limit: maximum number of questions, the first ones.
 
     Raises:
-        BadTask: the source cannot be read.
+        BadRows: the source cannot be read or has no valid question.
         BadArgument: an unknown format.
         MissingExtra: ``datasets`` is not installed.
     """
@@ -117,17 +105,21 @@ def read_task(source: str | Path, *, format: str | None = None, limit: int | Non
         raise BadArgument(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     questions: dict[str, Question] = {}
     skipped: list[str] = []
-    for number, (place, row) in enumerate(read_rows(source), start=1):
+    is_hub = str(source).startswith("hf:")
+    rows = _hub_rows(str(source)) if is_hub else read_rows(Path(source), skipped)
+    for number, row in rows:
         try:
             question = question_of(row, number, format)
             if question.id in questions:
                 raise BadRow(f"has the id {question.id!r} of an earlier row")
             questions[question.id] = question
         except BadRow as error:
-            skipped.append(f"{place} {error}")
+            skipped.append(f"{source}:{number}: {error}")
         if len(questions) == limit:
             break
-    name = str(source) if str(source).startswith("hf:") else Path(source).name.split(".")[0]
+    if not questions:
+        raise BadRows(f"no valid question: {skipped[0] if skipped else f'{source} has no rows'}")
+    name = str(source) if is_hub else Path(source).name.split(".")[0]
     return Task(name, tuple(questions.values()), tuple(skipped))
 
 
@@ -137,85 +129,18 @@ def asked(question: Question) -> str:
     return "".join([question.question, *options])
 
 
-# Rows of files
-
-
-def read_rows(source: str | Path) -> Iterator[tuple[str, object]]:
-    """Yield each row of a source with its place; of an unreadable row, a :class:`BadRow`.
-
-    Files are UTF-8, gzipped if their name ends in ``.gz``: JSON lines; a JSON list; a JSON object
-    with the list under ``data`` (ALCE), or with rows by id; ``.csv`` and ``.tsv`` with named
-    columns.
-
-    Raises:
-        BadTask: there is no such file or data set, or it is of another kind.
-    """
-    if str(source).startswith("hf:"):
-        yield from _hub_rows(str(source))
-        return
-    path = Path(source)
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            text = file.read(MAX_FILE + 1).decode("utf-8-sig")
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        reason = safe_message(error)
-        raise BadTask(f"cannot read {path}: need JSON lines or CSV in UTF-8; {reason}") from error
-    if len(text) > MAX_FILE:
-        raise BadTask(f"{path} is longer than {MAX_FILE:,} bytes: give a part of it")
-    yield from (_table_rows if {".csv", ".tsv"} & {*path.suffixes} else _json_rows)(path, text)
-
-
-def _json_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
-    try:
-        rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if text.lstrip().startswith("["):
-            raise BadTask(f"{path} is not JSON: {safe_message(error)}") from error
-        for number, line in enumerate(text.split("\n"), start=1):
-            if line.strip():
-                yield f"{path}:{number}", _json_row(line)
-        return
-    if isinstance(rows, Mapping) and isinstance(rows.get("data"), list):
-        rows = rows["data"]
-    elif isinstance(rows, Mapping) and all(isinstance(row, Mapping) for row in rows.values()):
-        rows = [{"id": key, **row} for key, row in rows.items()]
-    for number, row in enumerate(rows if isinstance(rows, list) else [rows], start=1):
-        yield f"{path}: row {number}", row
-
-
-def _json_row(line: str) -> object:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return BadRow(f"is not JSON ({safe_message(error)})")
-
-
-def _table_rows(path: Path, text: str) -> Iterator[tuple[str, object]]:
-    csv.field_size_limit(MAX_CELL)  # Python's own, 128 KiB, is less than ten passages
-    delimiter = "\t" if ".tsv" in path.suffixes else ","
-    lines = io.StringIO(text, newline="")
-    table = csv.DictReader(lines, restkey="more cells", delimiter=delimiter, strict=True)
-    try:
-        for row in table:
-            wide = "more cells" in row
-            yield f"{path}:{table.line_num}", BadRow("has too many cells") if wide else row
-    except csv.Error as error:
-        raise BadTask(f"{path}:{table.line_num}: {error}") from error
-
-
-def _hub_rows(source: str) -> Iterator[tuple[str, object]]:
+def _hub_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Stream a Hugging Face data set; the split is ``test`` if none is named."""
     name, *rest = source.removeprefix("hf:").split(":")
     if not name or len(rest) > 2 or not all(rest):
-        raise BadTask(f"{source}: write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
+        raise BadRows(f"{source}: write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIGURATION:SPLIT")
     configuration, split = (rest[0] if len(rest) == 2 else None), (rest[-1] if rest else "test")
     datasets = require("datasets", "eval")
     try:
         rows = datasets.load_dataset(name, configuration, split=split, streaming=True)
-        for number, row in enumerate(rows, start=1):
-            yield f"{source}: row {number}", row
+        yield from enumerate(rows, start=1)
     except Exception as error:  # each library below raises its own
-        raise BadTask(f"cannot read split {split} of {name}: {describe_error(error)}") from error
+        raise BadRows(f"cannot read split {split} of {name}: {describe_error(error)}") from error
 
 
 # A row as a question
@@ -227,16 +152,12 @@ def find_format(row: Mapping[str, Any]) -> str:
     return next(signed, "yes-no" if isinstance(row.get("answer"), bool) else "qa")
 
 
-def question_of(row: object, number: int, format: str | None = None) -> Question:
+def question_of(row: Mapping[str, Any], number: int, format: str | None = None) -> Question:
     """Read a row as a question; one without an id becomes ``row-NUMBER``.
 
     Raises:
         BadRow: it is not a question of this format.
     """
-    if isinstance(row, BadRow):
-        raise row
-    if not isinstance(row, Mapping):
-        raise BadRow(f"is not a JSON object but {_shown(row)}")
     if "golden_answers" in row and isinstance(row.get("metadata"), Mapping):
         row = {**row["metadata"], **row}  # FlashRAG keeps the other fields there
     name = format or find_format(row)

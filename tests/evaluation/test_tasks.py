@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.errors import BadArgument, BadTask
+from selfcorrect_rag.errors import BadArgument, BadRows
 from selfcorrect_rag.evaluation.tasks import (
     FORMATS,
     BadRow,
@@ -99,7 +99,6 @@ def test_questions_for_which_a_refusal_is_right() -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ([], "not a JSON object"),
         ({"answers": ["x"]}, "has no question"),
         ({"question": "  "}, "has no question"),
         ({"question": "Who?", "answers": {"x": 1}}, "as an answer"),
@@ -111,7 +110,7 @@ def test_questions_for_which_a_refusal_is_right() -> None:
         ({"question": "Who?", "ctxs": [{"title": "x"}]}, "without text"),
     ],
 )
-def test_a_bad_row_says_why(row: object, reason: str) -> None:
+def test_a_bad_row_says_why(row: Any, reason: str) -> None:
     with pytest.raises(BadRow, match=reason):
         question_of(row, 1)
 
@@ -152,8 +151,8 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path: Path) -> None:
     good = b'{"question": "Who?", "id": "a"}\n'
     file.write_bytes(good + b"\n{broken\n" + good + b'"text"\n{"question": "Why?"}\n')
     task = read_task(file)
-    assert [question.id for question in task.questions] == ["a", "row-5"]
-    assert [skipped.split()[0] for skipped in task.skipped] == [f"{file}:{n}" for n in (3, 4, 5)]
+    assert [question.id for question in task.questions] == ["a", "row-6"]
+    assert [skipped.split()[0] for skipped in task.skipped] == [f"{file}:{n}:" for n in (3, 4, 5)]
     assert "id 'a' of an earlier row" in task.skipped[1]
     assert [q.id for q in read_task(file, limit=1).questions] == ["a"]
     assert read_task(file, limit=1, format="popqa").questions[0].task == "popqa"
@@ -166,10 +165,12 @@ def test_bad_rows_are_named_and_the_others_read(tmp_path: Path) -> None:
     [
         ("a.jsonl", None, "cannot read"),
         ("a.parquet", b"PAR1\xb0\x81", "JSON lines or CSV"),
-        ("a.json", b"[1, 2", "is not JSON"),
+        ("a.json", b"[1, 2", "cannot read"),
         ("a.jsonl", b'{"question": "\xff"}', "in UTF-8"),
         ("a.gz", b"\x1f\x8b" + b"x" * 20, "cannot read"),
         ("a.csv", b'question\n"open\n', "a.csv:"),
+        ("a.jsonl", b'{"answers": []}', "no valid question: .*a.jsonl:1: has no question"),
+        ("a.jsonl", b"\n", "holds no rows"),
         ("hf:a:b:c:d", None, "hf:NAME:CONFIGURATION:SPLIT"),
     ],
 )
@@ -179,7 +180,7 @@ def test_a_source_that_cannot_be_read(
     source = name if name.startswith("hf:") else str(tmp_path / name)
     if content is not None:
         Path(source).write_bytes(content)
-    with pytest.raises(BadTask, match=reason):
+    with pytest.raises(BadRows, match=reason):
         read_task(source)
 
 
@@ -188,7 +189,7 @@ def test_a_table_row_with_too_many_cells_is_skipped(tmp_path: Path) -> None:
     file.write_text('n,question,answers\n0,Who?,"[""Ada"", ""Bo""]"\n1,Why?,x,y\n')
     task = read_task(file)
     assert [q.answers for q in task.questions] == [("Ada", "Bo")]
-    assert task.skipped == (f"{file}:3 has too many cells",)
+    assert task.skipped == (f"{file}:3: more cells than columns",)
 
 
 def test_hub_data_sets_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
