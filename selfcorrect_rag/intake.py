@@ -2,7 +2,7 @@
 
 Sanitised text is valid Unicode of bounded length without control characters, a title is one line,
 and metadata are plain values. Notes say what was cut or unreadable. Look-alikes of control tokens
-stay: prompts quote them (:mod:`selfcorrect_rag.prompts.quoting`).
+stay: prompts quote them (:mod:`selfcorrect_rag.prompts.parts`).
 """
 
 import asyncio

@@ -6,7 +6,7 @@ from functools import cache
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from selfcorrect_rag.prompts.quoting import FAMILIES
+from selfcorrect_rag.prompts.parts import FAMILIES
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 _LOOP = "{% for m in messages %}BODY{% endfor %}"

@@ -23,7 +23,7 @@ from selfcorrect_rag.prompts.crag import (
 )
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, Instance
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
-from selfcorrect_rag.prompts.labels import option_prompt
+from selfcorrect_rag.prompts.reading import option_prompt
 from selfcorrect_rag.settings import Mode
 
 Builder = Callable[[str, Document], Any]

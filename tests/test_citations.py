@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.nodes.citations import cited_passages, cited_text, settled
-from selfcorrect_rag.prompts.marks import REFUSAL
+from selfcorrect_rag.prompts.reading import REFUSAL
 from tests.nodes.parts import beam, candidate
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, segment
 

@@ -18,7 +18,7 @@ from selfcorrect_rag.models.classification import (
     LabelField,
 )
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
-from selfcorrect_rag.prompts.labels import LabelParser
+from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.reflection import probabilities
 from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller
 

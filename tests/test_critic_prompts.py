@@ -14,7 +14,7 @@ from selfcorrect_rag.prompts.critic import (
     CritiqueAnswer,
     Instance,
 )
-from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.reflection import TOKENS, Group
 
 AUSTEN = Instance(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selfcorrect_rag.prompts import quoting
-from selfcorrect_rag.prompts.quoting import FAMILIES, LOOK_ALIKES, OPENINGS, quoted
+from selfcorrect_rag.prompts import parts as quoting
+from selfcorrect_rag.prompts.parts import FAMILIES, LOOK_ALIKES, OPENINGS, quoted
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.chat_templates import NORMALIZERS, SPECIAL, TEMPLATES, control_ids, tokenizer
 from tests.prompt_builders import BUILDERS, built

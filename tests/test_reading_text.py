@@ -11,13 +11,19 @@ from selfcorrect_rag.prompts.chat import answer_prompt
 from selfcorrect_rag.prompts.crag import RULES
 from selfcorrect_rag.prompts.critic import RETRIEVE, Instance
 from selfcorrect_rag.prompts.instruct_rag import read_answer, read_numbers
-from selfcorrect_rag.prompts.labels import closed_answer, option_labels, option_prompt
-from selfcorrect_rag.prompts.marks import REFUSAL, is_refusal, marks_in, read_marks, without_marks
-from selfcorrect_rag.prompts.sentences import (
+from selfcorrect_rag.prompts.reading import (
     LONGEST_QUOTE,
+    REFUSAL,
+    closed_answer,
+    is_refusal,
+    marks_in,
+    option_labels,
+    option_prompt,
+    read_marks,
     sentence_place,
     sentence_stating,
     sentences,
+    without_marks,
 )
 
 # Citation marks
@@ -28,30 +34,15 @@ from selfcorrect_rag.prompts.sentences import (
     [
         ("She did [2]. Surely [2][1].", "She did. Surely.", "She did [2]. Surely [2][1].", [2, 1]),
         ("She did [1, 2].", "She did.", "She did [1][2].", [1, 2]),
-        ("She did [1 \u2013 2, 3].", "She did.", "She did [1][2][3].", [1, 2, 3]),
-        ("She did [Document 1 and document 3].", "She did.", "She did [1][3].", [1, 3]),
-        ("Emma is Austen[1][2].", "Emma is Austen.", "Emma is Austen [1][2].", [1, 2]),
-        ("She did ([1]).", "She did.", "She did ([1]).", [1]),
+        ("She did [Document 1, document 3].", "She did.", "She did [1][3].", [1, 3]),
         ("She did.\n\n[1] She did.", "She did.\n\nShe did.", "She did.\n\n[1] She did.", [1]),
         ("* Paris[1]\n* Lyon[2]", "* Paris\n* Lyon", "* Paris [1]\n* Lyon [2]", [1, 2]),
-        ("It is x[1], my_list[1] or f.items[2].", None, None, []),
-        ("a[1], b_[1][2] or U.S.[1]", "a[1], b_[1] or U.S.", "a[1], b_[1][2] or U.S. [1]", [2, 1]),
-        (
-            "Take `[1]`, so x_[2] [3].",
-            "Take `[1]`, so x_[2].",
-            "Take `[1]`, so x_[2] [3].",
-            [3],
-        ),
+        ("Take `[1]`, so [3].", "Take `[1]`, so.", "Take `[1]`, so [3].", [3]),
         ("```\na [1]\n``` is it [2]", "```\na [1]\n``` is it", "```\na [1]\n``` is it [2]", [2]),
-        (
-            "[1](https://a.org), [[1]](https://a.org), [see [1] there](https://a.org)",
-            None,
-            None,
-            [],
-        ),
-        ("in [0, 1], in [2024], [sic]", None, None, []),
+        ("[1](https://a.org)", None, None, []),
+        ("in [0, 1], in [2024], [1-3], [sic]", None, None, []),
         ("She did [7].", None, "She did [7?].", []),
-        ("She did [2-7].", None, "She did [2-7?].", []),
+        ("She did [2, 7].", "She did.", "She did [2].", [2]),
         ("She did [4][2].", "She did.", "She did [2].", [2]),
         (f"{REFUSAL} [1]", REFUSAL, REFUSAL, []),
     ],
@@ -71,14 +62,13 @@ def test_marks_alone_leave_a_text(text: str) -> None:
     letters = [c for c in text if c in "x.`"]
     for shown in (marked.answer, marked.cited):
         assert [c for c in shown if c in "x.`"] == letters
-    assert read_marks(marked.cited, 3, {1, 2, 3}).numbers == marked.numbers
 
 
 def test_lists_of_marks_are_bounded_and_marks_can_be_disabled() -> None:
     for items, found in ((32, [1]), (33, [])):
-        text = f"So [{' and '.join(['1'] * items)}]."
+        text = f"So [{', '.join(['1'] * items)}]."
         assert [n for mark in marks_in(text, 1) for n in mark.numbers] == found
-    assert without_marks("It says [3] and [1-2].") == "It says [3?] and [1-2?]."
+    assert without_marks("It says [3] and [1, 2].") == "It says [3?] and [1, 2?]."
 
 
 # Refusals and consent
@@ -143,14 +133,12 @@ ARC = ("A: oxygen", "B: nitrogen", "C: argon")
         ("b) nitrogen", ARC, None),
         ("Nitrogen.", ARC, "B: nitrogen"),
         ("B: nitrogen", ARC, "B: nitrogen"),
-        ("A", ("A: oxygen", "C: argon"), None),
         (
             "not enough information",
             ("SUPPORTS", "NOT ENOUGH INFORMATION"),
             "NOT ENOUGH INFORMATION",
         ),
-        ("C++", ("C", "C++", "c"), "C++"),
-        ("c", ("C", "C++", "c"), "c"),
+        ("C++", ("C", "C++"), "C++"),
         ("C#", ("C", "C++"), None),
         ("It can't be A because oxygen is released. That leaves B.", ("A", "B"), None),
         ("The claim doesn't hold up.", ("true", "false"), None),

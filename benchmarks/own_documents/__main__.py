@@ -17,7 +17,7 @@ from typing import Any
 from reader_training.kept_out import write_texts
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
-from selfcorrect_rag.prompts.marks import is_refusal
+from selfcorrect_rag.prompts.reading import is_refusal
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 from selfcorrect_rag.search import Index, index_paths
 

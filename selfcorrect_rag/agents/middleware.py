@@ -13,8 +13,7 @@ from selfcorrect_rag.agents.tool import Context, Graph, checked_context, run_ins
 from selfcorrect_rag.errors import NoQuestion, require
 from selfcorrect_rag.nodes.citations import citation
 from selfcorrect_rag.nodes.write_answer import cited_message
-from selfcorrect_rag.prompts.parts import as_text, numbered_document
-from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.parts import as_text, numbered_document, quoted
 from selfcorrect_rag.state import Citation
 
 require("langchain", "agents")

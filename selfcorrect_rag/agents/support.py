@@ -7,10 +7,9 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.prompts.marks import is_refusal, marks_in
 from selfcorrect_rag.prompts.parts import Part, Prompt, in_one_text, passage_title
+from selfcorrect_rag.prompts.reading import is_refusal, marks_in, sentences
 from selfcorrect_rag.prompts.self_rag import evidence_parts, instruction_parts
-from selfcorrect_rag.prompts.sentences import sentences
 from selfcorrect_rag.reflection import (
     FULLY_SUPPORTED,
     NO_RETRIEVAL,

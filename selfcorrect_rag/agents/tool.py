@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from selfcorrect_rag.errors import CallsMixed, SelfCorrectError, one_line
 from selfcorrect_rag.intake import place, valid
-from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Citation
 

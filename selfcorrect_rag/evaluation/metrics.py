@@ -20,7 +20,7 @@ from selfcorrect_rag.evaluation.matching import (
 )
 from selfcorrect_rag.evaluation.outcomes import Outcome
 from selfcorrect_rag.evaluation.tasks import Question, flatten
-from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.prompts.reading import sentences
 
 Score = float | None
 Compare = Callable[[str, tuple[str, ...]], float]

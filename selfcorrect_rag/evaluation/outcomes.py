@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from selfcorrect_rag.evaluation.tasks import Question
 from selfcorrect_rag.intake import source_of, title_of
-from selfcorrect_rag.prompts.marks import is_refusal
+from selfcorrect_rag.prompts.reading import is_refusal
 
 CANDIDATE = (
     *("depth", "parent", "step", "passage", "text", "critique", "sequence_probability"),

@@ -11,8 +11,7 @@ from typing import Any
 from selfcorrect_rag.evaluation.methods import Spec, labelled_options
 from selfcorrect_rag.evaluation.outcomes import Outcome, Run
 from selfcorrect_rag.evaluation.tasks import Question
-from selfcorrect_rag.prompts.labels import closed_answer
-from selfcorrect_rag.prompts.marks import is_refusal
+from selfcorrect_rag.prompts.reading import closed_answer, is_refusal
 from selfcorrect_rag.reflection import ScoredSegment, best_path_score, path_score
 from selfcorrect_rag.settings import SelfRAGSettings
 

@@ -23,8 +23,8 @@ from selfcorrect_rag.models.chat_model import (
     split_reasoning,
 )
 from selfcorrect_rag.prompts.crag import VerdictParser
-from selfcorrect_rag.prompts.labels import LabelMatch, LabelParser, normalized
 from selfcorrect_rag.prompts.parts import as_text
+from selfcorrect_rag.prompts.reading import LabelMatch, LabelParser, normalized
 
 ABSENT = -100.0
 """Log-probability of a label without one: finite, for JSON, with a probability of almost 0."""

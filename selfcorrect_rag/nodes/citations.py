@@ -7,8 +7,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.intake import source_of, title_line, title_of
-from selfcorrect_rag.prompts.marks import is_refusal, without_marks
-from selfcorrect_rag.prompts.sentences import sentence_stating
+from selfcorrect_rag.prompts.reading import is_refusal, sentence_stating, without_marks
 from selfcorrect_rag.state import Beam, Candidate, Citation, Source
 
 RELEVANT = 0.5

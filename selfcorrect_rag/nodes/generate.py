@@ -13,8 +13,8 @@ from selfcorrect_rag.nodes.citations import RELEVANT, citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, answered
 from selfcorrect_rag.prompts.crag import knowledge_prompt
-from selfcorrect_rag.prompts.marks import is_refusal, read_marks, without_marks
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
+from selfcorrect_rag.prompts.reading import is_refusal, read_marks, without_marks
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import Group, Weights, critique, segment_score, sequence_probability
 from selfcorrect_rag.settings import CRAGSettings

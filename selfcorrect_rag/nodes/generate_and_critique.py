@@ -10,7 +10,7 @@ from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.nodes.limits import best_so_far, first_beams, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.prompts.labels import closed_answer, option_labels, option_prompt
+from selfcorrect_rag.prompts.reading import closed_answer, option_labels, option_prompt
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Group,

@@ -15,7 +15,7 @@ from selfcorrect_rag.nodes.node import Node, Run, Update, choose
 from selfcorrect_rag.nodes.write_answer import answered
 from selfcorrect_rag.prompts.chat import SUFFICIENT, sufficiency_prompt
 from selfcorrect_rag.prompts.crag import YES
-from selfcorrect_rag.prompts.marks import REFUSAL
+from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.prompts.self_rag import segment_prompt
 from selfcorrect_rag.reflection import RELEVANT, Group, is_readable, probabilities
 from selfcorrect_rag.settings import Settings

@@ -36,7 +36,7 @@ from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.nodes.costs import CallCounter, batch_usage
-from selfcorrect_rag.prompts.labels import LabelParser
+from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, plus, total
 

@@ -15,7 +15,7 @@ from selfcorrect_rag.nodes.grade_documents import score
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.rewrite_query import call_function
-from selfcorrect_rag.prompts.sentences import sentences
+from selfcorrect_rag.prompts.reading import sentences
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import Strip
 

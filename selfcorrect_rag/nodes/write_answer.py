@@ -15,7 +15,7 @@ from selfcorrect_rag.intake import shown_source, title_line, web_address
 from selfcorrect_rag.models.chat_model import model_name
 from selfcorrect_rag.nodes.citations import cited_passages, cited_text
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.prompts.marks import marks_in
+from selfcorrect_rag.prompts.reading import marks_in
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Citation, Source, Usage
 

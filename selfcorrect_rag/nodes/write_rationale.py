@@ -21,8 +21,8 @@ from selfcorrect_rag.nodes.citations import citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, answered
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, read_answer, read_numbers
-from selfcorrect_rag.prompts.marks import is_refusal
 from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.prompts.reading import is_refusal
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import Demonstration, known_tokens
 

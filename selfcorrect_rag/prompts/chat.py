@@ -14,10 +14,8 @@ from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from selfcorrect_rag.prompts.crag import NO, YES
 from selfcorrect_rag.prompts.critic import SEPARATOR, CritiquePrompt, Instance, fields_text
-from selfcorrect_rag.prompts.labels import LabelParser
-from selfcorrect_rag.prompts.marks import REFUSAL
-from selfcorrect_rag.prompts.parts import Prompt, numbered_document
-from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.parts import Prompt, numbered_document, quoted
+from selfcorrect_rag.prompts.reading import REFUSAL, LabelParser
 from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, PARAGRAPH
 from selfcorrect_rag.state import Step
 

@@ -13,11 +13,8 @@ from typing import Literal
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
-from selfcorrect_rag.prompts.labels import LabelMatch
-from selfcorrect_rag.prompts.marks import REFUSAL
-from selfcorrect_rag.prompts.parts import numbered_document
-from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.prompts.tables import table
+from selfcorrect_rag.prompts.parts import TABLES, in_tags, numbered_document, one_line, quoted
+from selfcorrect_rag.prompts.reading import REFUSAL, LabelMatch
 
 RULES = (
     "Refer to the documents and answer the question. Write the number of the document that you "
@@ -28,14 +25,11 @@ RULES = (
 
 def rewrite_prompt(question: str) -> str:
     """Return the prompt that a model continues with a search query (CRAG, Table 5)."""
-    return f"{table('crag_5_rewrite')}\n\nquestion: {quoted(question)}\nquery:"
+    return f"{TABLES['crag_5_rewrite']}\n\nquestion: {quoted(question)}\nquery:"
 
 
 def knowledge_prompt(question: str, knowledge: Sequence[Document]) -> list[BaseMessage]:
-    """Return question and numbered knowledge for a model without reflection tokens.
-
-    Knowledge is in tags that no piece can close, since it is quoted.
-    """
+    """Return question and numbered knowledge for a model without reflection tokens."""
     if not knowledge:
         return [HumanMessage(f"Answer the question.\n\nQuestion: {quoted(question)}")]
     pieces = "\n".join(numbered_document(i, piece) for i, piece in enumerate(knowledge, start=1))
@@ -63,19 +57,19 @@ _THINK_EACH = (
     "no only."
 )
 _DEMONSTRATIONS = re.findall(
-    r"Question: (.*)\nDocument: (.*)\nAnswer: (.*)\.", table("crag_8_few_shot")
+    r"Question: (.*)\nDocument: (.*)\nAnswer: (.*)\.", TABLES["crag_8_few_shot"]
 )
 """Question, document and answer of table 8's demonstrations."""
 
 
 def prompt_for_one(kind: PromptKind, question: str, passage: str) -> str:
     """Return the paper's prompt, with the passage in its slot."""
-    shown = [
-        f"Question: {asked}\nDocument: {_marked(document)}\nAnswer: {answer}."
-        for asked, document, answer in _DEMONSTRATIONS
-    ]
-    case = f"Question: {_line(question)}\nDocument: {_marked(passage)}"
-    return _graded(kind, _ONE, _BRIEFLY, _THINK, shown, case)
+
+    def case(asked: str, document: str) -> str:
+        return f"Question: {one_line(asked)}\nDocument: {in_tags(document.strip())}"
+
+    shown = [f"{case(asked, text)}\nAnswer: {answer}." for asked, text, answer in _DEMONSTRATIONS]
+    return _graded(kind, _ONE, _BRIEFLY, _THINK, shown, case(question, passage))
 
 
 def prompt_for_several(
@@ -85,14 +79,19 @@ def prompt_for_several(
 
     ``is_retry`` adds a reminder of the format, after a malformed answer.
     """
+
+    def case(asked: str, documents: Sequence[str]) -> str:
+        tags = [in_tags(text.strip(), f' number="{i}"') for i, text in enumerate(documents, 1)]
+        return "\n".join([f"Question: {one_line(asked)}", *tags])
+
     shown = [
-        f"{_numbered(asked, [document])}\nAnswer:\n1: {answer.lower()}"
-        for asked, document, answer in _DEMONSTRATIONS
+        f"{case(asked, [text])}\nAnswer:\n1: {answer.lower()}"
+        for asked, text, answer in _DEMONSTRATIONS
     ]
-    case = _numbered(question, passages)
+    whole = case(question, passages)
     if is_retry:
-        case += f"\n\nWrite {len(passages)} lines, from 1 to {len(passages)}, such as: 1: yes"
-    return _graded(kind, _SEVERAL, _BRIEFLY_EACH, _THINK_EACH, shown, case)
+        whole += f"\n\nWrite {len(passages)} lines, from 1 to {len(passages)}, such as: 1: yes"
+    return _graded(kind, _SEVERAL, _BRIEFLY_EACH, _THINK_EACH, shown, whole)
 
 
 def _graded(
@@ -142,16 +141,3 @@ def _verdict(match: re.Match[str], group: int) -> LabelMatch:
     # Spaces before a word are part of its token.
     start = len(match.string[: match.start(group)].rstrip())
     return LabelMatch(match[group].lower(), start, match.end(group))
-
-
-def _numbered(question: str, passages: Sequence[str]) -> str:
-    documents = "\n".join(_marked(each, f' number="{i}"') for i, each in enumerate(passages, 1))
-    return f"Question: {_line(question)}\n{documents}"
-
-
-def _marked(passage: str, number: str = "") -> str:
-    return f"<document{number}>\n{quoted(passage.strip())}\n</document>"
-
-
-def _line(question: str) -> str:
-    return quoted(" ".join(question.split()))

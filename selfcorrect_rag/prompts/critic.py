@@ -4,14 +4,14 @@ They label the critic's training data, and ask a model that has no reflection to
 texts are untrusted: each stands in a separate field, and no text can open another.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from selfcorrect_rag.prompts.labels import LabelParser
-from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.prompts.tables import table
+from selfcorrect_rag.prompts.parts import TABLES, quoted
+from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.reflection import (
     CONTINUE,
     IRRELEVANT,
@@ -87,19 +87,16 @@ class CritiquePrompt:
     def label_parser(self) -> LabelParser:
         """The parser of an answer's label, which may stand behind any table's heading."""
         headings = ("need retrieval", "rating", "score", "perceived utility")
-        return LabelParser(tuple(self.tokens_by_label), (*headings, self.label_name.lower()))
+        return LabelParser(tuple(self.tokens_by_label), headings)
 
     def lacks(self, instance: Instance) -> list[str]:
         """Return the required fields that ``instance`` lacks."""
-        needed = [field for field in self.fields if field not in ("input", "preceding_sentences")]
+        needed = (field for field in self.fields if field not in ("input", "preceding_sentences"))
         return [field for field in needed if not getattr(instance, field).strip()]
 
     def prompt(self, instance: Instance) -> str:
-        """Return instructions, demonstrations, and ``instance`` up to its label.
-
-        Raises:
-            ValueError: the instance lacks a required field.
-        """
+        """Return instructions, demonstrations, and ``instance`` up to its label; ValueError if it
+        lacks a required field."""
         if lacking := self.lacks(instance):
             raise ValueError(f"{self.group} needs the fields {', '.join(lacking)}")
         case = fields_text(instance, self.fields)
@@ -110,10 +107,8 @@ class CritiquePrompt:
         found = self.label_parser.find(answer)
         if not found:
             return None
-        rest = answer[found.end :].lstrip(" \n*`.:")
-        if rest.lower().startswith("explanation"):
-            rest = rest[len("explanation") :].lstrip(" \n*`:")
-        explanation = rest.split("\n##")[0].strip()
+        rest = answer[found.end :].split("\n##")[0]
+        explanation = re.sub(r"\A[ \n*`.:]*(?:explanation[ \n*`:]*)?", "", rest, flags=re.I).strip()
         return CritiqueAnswer(found.label, self.tokens_by_label[found.label], explanation)
 
 
@@ -124,17 +119,15 @@ def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> s
     is quoted. ``headings`` replace those of :data:`HEADINGS`.
     """
     named = {**HEADINGS, **headings}
-    given = ((field, getattr(instance, field).strip()) for field in fields)
+    texts = {field: getattr(instance, field).strip().splitlines() for field in fields}
     return "\n".join(
-        f"{named[field]}: " + quoted("\n  ".join(text.splitlines()))
-        for field, text in given
-        if text
+        f"{named[field]}: " + quoted("\n  ".join(lines)) for field, lines in texts.items() if lines
     )
 
 
 RETRIEVE = CritiquePrompt(
     Group.RETRIEVE,
-    table("self_rag_8_retrieve"),
+    TABLES["self_rag_8_retrieve"],
     ("instruction", "input"),
     "Need retrieval?",
     {"[Yes]": RETRIEVAL, "[No]": NO_RETRIEVAL},
@@ -142,7 +135,7 @@ RETRIEVE = CritiquePrompt(
 """Table 8: whether evidence helps, from the instruction alone."""
 RETRIEVE_MORE = CritiquePrompt(
     Group.RETRIEVE,
-    table("self_rag_9_retrieve_more"),
+    TABLES["self_rag_9_retrieve_more"],
     ("instruction", "input", "preceding_sentences", "evidence", "segment"),
     "Rating:",
     {token: token for token in (CONTINUE, NO_RETRIEVAL, RETRIEVAL)},
@@ -150,7 +143,7 @@ RETRIEVE_MORE = CritiquePrompt(
 """Table 9: whether a sentence needs other evidence, this evidence, or none."""
 ISREL = CritiquePrompt(
     Group.ISREL,
-    table("self_rag_10_isrel"),
+    TABLES["self_rag_10_isrel"],
     ("instruction", "input", "preceding_sentences", "evidence"),
     "Rating:",
     {token: token for token in (RELEVANT, IRRELEVANT)},
@@ -158,7 +151,7 @@ ISREL = CritiquePrompt(
 """Table 10: whether evidence is useful for the instruction."""
 ISSUP = CritiquePrompt(
     Group.ISSUP,
-    table("self_rag_11_issup"),
+    TABLES["self_rag_11_issup"],
     ("instruction", "input", "preceding_sentences", "segment", "evidence"),
     "Score:",
     {token: token for token in TOKENS[Group.ISSUP]},
@@ -166,7 +159,7 @@ ISSUP = CritiquePrompt(
 """Table 11: how much of a sentence its evidence supports."""
 ISUSE = CritiquePrompt(
     Group.ISUSE,
-    table("self_rag_12_isuse"),
+    TABLES["self_rag_12_isuse"],
     ("instruction", "input", "output"),
     "Perceived utility:",
     {str(grade): token for grade, token in enumerate(UTILITY, start=1)},

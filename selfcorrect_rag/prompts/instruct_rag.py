@@ -2,7 +2,7 @@
 
 The tables' chat-template marks are left out: a chat model brings its own template, and an LLM
 continues plain text. Documents and questions are untrusted: a document takes one line, so that its
-text cannot begin another one, and all is quoted (:mod:`~selfcorrect_rag.prompts.quoting`).
+text cannot begin another one, and all is quoted.
 """
 
 import re
@@ -12,10 +12,8 @@ from typing import NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.prompts.parts import Part, Prompt
-from selfcorrect_rag.prompts.quoting import quoted
-from selfcorrect_rag.prompts.sentences import sentences
-from selfcorrect_rag.prompts.tables import entries
+from selfcorrect_rag.prompts.parts import Part, Prompt, entries, one_line, quoted
+from selfcorrect_rag.prompts.reading import sentences
 from selfcorrect_rag.settings import Mode
 from selfcorrect_rag.state import Demonstration
 
@@ -155,15 +153,15 @@ def rationale_prompt(
     Without documents it is the prompt of an ablation (section 3.3), which the paper describes and
     does not print: the wording is ours, from Table 7's.
     """
-    question, instruction = _one_line(question), quoted(instruction)
-    answer = "; ".join(map(_one_line, answers))  # an answer may contain commas
+    question, instruction = one_line(question), quoted(instruction)
+    answer = "; ".join(map(one_line, answers))  # an answer may contain commas
     if not documents:
         return (
             f'Please answer the given question: "{question}", and explain what leads to the '
             f"answer: {answer}, only based on your own knowledge.\n\n{instruction}"
         )
     texts = "\n\n".join(
-        f"Document [{number}] (Title: {quoted(_title(each))}): {_one_line(each.page_content)}"
+        f"Document [{number}] (Title: {quoted(_title(each))}): {one_line(each.page_content)}"
         for number, each in enumerate(documents, start=1)
     )
     return (
@@ -180,10 +178,6 @@ def rationale_prompt(
 def training_prompt(question: str, documents: Sequence[Document]) -> str:
     """Return the prompt that INSTRUCTRAG-FT is trained on (Table 11): that of inference."""
     return "".join(part.text for part in inference_prompt("ft", question, documents).parts)
-
-
-def _one_line(text: str) -> str:
-    return quoted(" ".join(text.split()))
 
 
 def _title(document: Document) -> str:

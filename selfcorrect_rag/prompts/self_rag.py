@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.prompts.parts import Part, Prompt, passage_text, passage_title
-from selfcorrect_rag.prompts.tables import entries
+from selfcorrect_rag.prompts.parts import Part, Prompt, entries, passage_text, passage_title
 from selfcorrect_rag.reflection import CONTINUE, END_PARAGRAPH, NO_RETRIEVAL, PARAGRAPH, RETRIEVAL
 from selfcorrect_rag.state import Candidate, Step
 

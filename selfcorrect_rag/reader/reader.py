@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from selfcorrect_rag.errors import ModelNotFound
-from selfcorrect_rag.prompts.sentences import sentence_place
+from selfcorrect_rag.prompts.reading import sentence_place
 from selfcorrect_rag.reader.network import READER, SHIPPED, Network, Row, load_tokenizer
 
 CONFIG = "reader.json"

@@ -12,8 +12,8 @@ from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import segment_request
 from selfcorrect_rag.prompts.instruct_rag import inference_request
-from selfcorrect_rag.prompts.marks import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
+from selfcorrect_rag.prompts.reading import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL
 from selfcorrect_rag.reader.answers import is_readable, state_answer, write_rationale
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader

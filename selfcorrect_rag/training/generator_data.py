@@ -29,7 +29,7 @@ from selfcorrect_rag.journal import (
 )
 from selfcorrect_rag.models.critic import Critic, critic_input, critic_prompt
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
-from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.reflection import (
     CONTINUE,
     CONTROL_TOKENS,

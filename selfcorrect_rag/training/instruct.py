@@ -22,7 +22,7 @@ from selfcorrect_rag.prompts.instruct_rag import (
     rationale_prompt,
     training_prompt,
 )
-from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.training import fine_tuning
 from selfcorrect_rag.training.fine_tuning import CausalOptions, Examples
 from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all

@@ -22,7 +22,7 @@ from selfcorrect_rag import (
 from selfcorrect_rag.agents import GroundingMiddleware
 from selfcorrect_rag.agents.middleware import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
-from selfcorrect_rag.prompts.quoting import quoted
+from selfcorrect_rag.prompts.parts import quoted
 from tests.agents.scripted import (
     GRAPHS,
     PARTLY,

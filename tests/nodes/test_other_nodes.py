@@ -15,7 +15,7 @@ from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
 from selfcorrect_rag.nodes.retrieve import rerank
 from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
-from selfcorrect_rag.prompts.marks import REFUSAL
+from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Segment
 from tests.nodes.parts import beam, candidate

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from selfcorrect_rag.prompts.sentences import sentence_place
+from selfcorrect_rag.prompts.reading import sentence_place
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Span
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from selfcorrect_rag.prompts.marks import REFUSAL
-from selfcorrect_rag.prompts.sentences import sentence_place
+from selfcorrect_rag.prompts.reading import REFUSAL, sentence_place
 from selfcorrect_rag.reader.answers import (
     MAX_NAMED,
     MAX_SENTENCE,

@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
-from selfcorrect_rag.prompts.marks import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL, is_refusal
+from selfcorrect_rag.prompts.reading import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL, is_refusal
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS, question_text
 from selfcorrect_rag.reader.reader import Passage
 from selfcorrect_rag.reflection import PAPER_GROUPS, TOKENS, Group, critique
