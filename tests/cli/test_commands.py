@@ -267,7 +267,7 @@ def test_eval_compares_methods_and_says_what_stopped_it(
     assert main(given) == 0
     shown = capsys.readouterr()
     assert "self_rag: match" in shown.out
-    assert "questions.jsonl:1 is not JSON" in shown.err
+    assert "questions.jsonl:1: not JSON" in shown.err
     assert (out / "report.html").is_file()
 
 
