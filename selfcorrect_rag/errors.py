@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -18,16 +19,8 @@ class MissingExtra(SelfCorrectError, ImportError):
     """An optional dependency is not installed."""
 
 
-class BadInput(SelfCorrectError, ValueError):
-    """The input has an unknown key, or a value of the wrong type."""
-
-
 class NoQuestion(SelfCorrectError, ValueError):
-    """The input has neither a question nor a human message at its end."""
-
-
-class NoCheckpointer(SelfCorrectError, ValueError):
-    """A run that may pause for approval needs a checkpointer, and the graph has none."""
+    """The input has neither a question in text nor a human message at its end."""
 
 
 class BadSettings(SelfCorrectError, ValueError):
@@ -72,10 +65,6 @@ class BadRows(SelfCorrectError, ValueError):
 
 class BadDemonstrations(SelfCorrectError, ValueError):
     """Demonstrations lack what the mode shows, or cannot be chosen as requested."""
-
-
-class CallsMixed(SelfCorrectError, RuntimeError):
-    """Parallel tool calls ran in one task, which LangGraph cannot tell apart on resuming."""
 
 
 class Fault(SelfCorrectError):
@@ -133,35 +122,30 @@ class NoCluster(SelfCorrectError, ConnectionError):
 RESUME_HINT = "ask again once it works, or go on from the thread with invoke(None, config)"
 MAX_LENGTH, MAX_SCANNED = 300, 10_000
 """Characters of a foreign message that are quoted, and that are searched for secrets."""
-JOINERS = "\u200c\u200d"
-"""Zero-width joiners: invisible, but part of the spelling of some scripts and of emoji."""
 MIN_SECRET_LENGTH = 8
 """Shorter values of environment variables may be ordinary words, and are not masked."""
 _SECRET_VARIABLE = re.compile(
     "(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|COOKIE|WEBHOOK(?:_URL)?)$"
 )
 _IS, _VALUE = r"[\"']?\s{0,3}[=:]\s{0,3}[\"']?", r"[^\s\"'&,;)}\]]{4,}"
-_SECRET_PATTERNS = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # A password may contain @ or /, but "host:8080/" is not a user with a password.
-        r"(://)[^\s/@:\"'<>]{0,200}:(?!\d{1,5}[/?#])[^\s\"'<>]{1,500}(?=@)",
-        r"(://)[^/\s@]{1,500}(?=@)",
-        rf"(?i)(\bauthorization{_IS}(?:basic|bearer|token|(?:api-?)?key)\s{{1,5}}){_VALUE}",
-        r"\b((?i:bearer)\s{1,5})[\w.~+/=-]{8,}",
-        rf"(?i)(\bcookie{_IS})[\w.-]{{1,100}}=[^\r\n\"']{{3,}}",
-        r"\b((?:sk|pk|rk|tvly|hf|gsk|gh[opsur]|github_pat|glpat|lsv2|xai|pplx|xox[abeoprs])[-_]"
-        r"|AIza)[\w-]{12,}",
-        r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
-        r"\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?",  # a JSON web token
-        r"(?i)((?<![\w-])--(?:[\w-]{1,40}-)?(?:password|passwd|token|secret|key)[ =][\"']?)"
-        r"[^\s\"']{4,}",
-        r"(?i)((?:(?:api|access|secret|private)[_-]?key"
-        r"|(?:access|api|auth|bot|id|refresh|security|session)[_-]?token|[_-](?:auth|webhook)"
-        r"|password|passwd|pwd|secret|\btoken(?==)|[?&](?:key|sig|signature)|[\"']token(?=[\"']))"
-        rf"{_IS}){_VALUE}",
-    )
-)
+_SECRET_PATTERNS = [
+    # A password may contain @ or /, but "host:8080/" is not a user with a password.
+    r"(://)[^\s/@:\"'<>]{0,200}:(?!\d{1,5}[/?#])[^\s\"'<>]{1,500}(?=@)",
+    r"(://)[^/\s@]{1,500}(?=@)",
+    rf"(?i)(\bauthorization{_IS}(?:basic|bearer|token|(?:api-?)?key)\s{{1,5}}){_VALUE}",
+    r"\b((?i:bearer)\s{1,5})[\w.~+/=-]{8,}",
+    rf"(?i)(\bcookie{_IS})[\w.-]{{1,100}}=[^\r\n\"']{{3,}}",
+    r"\b((?:sk|pk|rk|tvly|hf|gsk|gh[opsur]|github_pat|glpat|lsv2|xai|pplx|xox[abeoprs])[-_]|AIza)"
+    r"[\w-]{12,}",
+    r"\b(AKIA|ASIA)[A-Z0-9]{16}\b",
+    r"\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?",  # a JSON web token
+    r"(?i)((?<![\w-])--(?:[\w-]{1,40}-)?(?:password|passwd|token|secret|key)[ =][\"']?)"
+    r"[^\s\"']{4,}",
+    r"(?i)((?:(?:api|access|secret|private)[_-]?key"
+    r"|(?:access|api|auth|bot|id|refresh|security|session)[_-]?token|[_-](?:auth|webhook)"
+    r"|password|passwd|pwd|secret|\btoken(?==)|[?&](?:key|sig|signature)|[\"']token(?=[\"']))"
+    rf"{_IS}){_VALUE}",
+]
 """Group 1 is kept; what follows it in the match is the secret."""
 
 
@@ -173,19 +157,17 @@ def describe_error(error: BaseException) -> str:
 
 def safe_message(message: object, max_length: int = MAX_LENGTH) -> str:
     """Return a foreign message on one line, with secrets masked, at most ``max_length`` long."""
-    line = one_line(redact(str(message)[:MAX_SCANNED]))
-    return line if len(line) <= max_length else f"{line[: max_length - 1]}…"
+    return one_line(redact(str(message)[:MAX_SCANNED]), max_length)
 
 
 def redact(text: str) -> str:
-    """Replace secrets in ``text`` by ``***``: what looks like one (credentials in URLs, ``Bearer
-    ...``, cookies, JSON web tokens, keys with a provider's prefix), stands behind such a name
-    (``api_key=``, ``--password``), or is the value of an environment variable with such a name."""
+    """Replace secrets by ``***``: values of environment variables with such a name, and what looks
+    like one or stands behind such a name."""
     for name, value in os.environ.items():
         if len(value) >= MIN_SECRET_LENGTH and _SECRET_VARIABLE.search(name.upper()):
             text = text.replace(value, "***")
     for pattern in _SECRET_PATTERNS:
-        text = pattern.sub(r"\1***", text)
+        text = re.sub(pattern, r"\1***", text)
     return text
 
 
@@ -196,7 +178,8 @@ def one_line(text: object, max_length: int | None = None) -> str:
     read, so that a long run of spaces costs nothing.
     """
     given = str(text) if max_length is None else str(text)[: 20 * max_length]
-    shown = " ".join("".join(c if c.isprintable() or c in JOINERS else " " for c in given).split())
+    joiners = "\u200c\u200d"  # invisible, but part of the spelling of some scripts and of emoji
+    shown = " ".join("".join(c if c.isprintable() or c in joiners else " " for c in given).split())
     if max_length is not None and len(shown) > max_length:
         return f"{shown[: max_length - 2].rstrip()} \u2026"
     return shown
@@ -218,26 +201,13 @@ def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
     except Exception as error:
         is_ours = isinstance(error, SelfCorrectError) and not isinstance(error, Fault)
         if not is_ours and not isinstance(error, kind):
-            raise kind(f"{part} raised {describe_error(error)}", hint(error)) from error
+            is_async = "Cannot invoke a coroutine function" in str(error)
+            hint = "it is async: run the graph with ainvoke or astream" if is_async else RESUME_HINT
+            raise kind(f"{part} raised {describe_error(error)}", hint) from error
         if isinstance(error, Fault):  # twice the length: it may quote another message
             error.reason = safe_message(error.reason, 2 * MAX_LENGTH)
         error.args = (safe_message(error, 2 * MAX_LENGTH),)
         raise
-
-
-def hint(error: BaseException) -> str:
-    """Return advice about an error of a model, a retriever or a search."""
-    import langchain_core.exceptions as known
-
-    if isinstance(error, TypeError) and "Cannot invoke a coroutine function" in str(error):
-        return "it is async: run the graph with ainvoke or astream"
-    if isinstance(error, known.ContextOverflowError) or "context length" in str(error):
-        return "give it fewer passages, or a model with a longer context"
-    if isinstance(error, known.ModelAuthenticationError):
-        return "check its key"
-    if isinstance(error, known.ModelRateLimitError):
-        return f"wait, or give it retries (model.with_retry()); {RESUME_HINT}"
-    return RESUME_HINT
 
 
 @contextmanager
@@ -262,9 +232,8 @@ def find_named(name: str, *kinds: type) -> Any:
 
     Errors of its module are not wrapped.
     """
-    module, _, attribute = name.partition(":")
     with importing_here():
-        found = getattr(importlib.import_module(module), attribute)
+        found = pkgutil.resolve_name(name)
     return found() if callable(found) and not isinstance(found, kinds) else found
 
 

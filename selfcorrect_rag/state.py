@@ -1,7 +1,4 @@
-"""The state of the graphs: TypedDicts of plain values, Documents and messages, and reducers.
-
-A turn is one question and its answer. `read_question` resets every key of the turn before.
-"""
+"""The state of the graphs: TypedDicts and reducers. A turn is one question and its answer."""
 
 import operator
 from collections.abc import Sequence
@@ -20,7 +17,7 @@ from selfcorrect_rag.settings import Mode
 from selfcorrect_rag.thresholds import Action
 
 Limit = Literal["max_model_calls", "max_tokens"]
-Stop = Literal["max_model_calls", "max_tokens", "retriever", "evaluator", "model"]
+Stop = Limit | Literal["retriever", "evaluator", "model"]
 """Why an answer can be cut short: a limit of the settings, or a failed part."""
 Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the previous segment's passage, or without one."""
@@ -41,8 +38,6 @@ class Usage(TypedDict):
     retrievals: int
     pruned: int
     """Passages dropped by their ISREL before their segment was decoded."""
-    tokens_saved: int
-    """Estimate of tokens saved by pruning: the mean length of a candidate for each pruned one."""
     seconds: float
 
 
@@ -62,24 +57,10 @@ class StepRun(Usage):
 FREE = cast(Usage, {**dict.fromkeys(Usage.__annotations__, 0), "seconds": 0.0})
 
 
-def plus(one: int | None, other: int | None) -> int | None:
-    """Add two counts; None if either is None."""
-    return None if one is None or other is None else one + other
-
-
 def total(route: Sequence[Usage]) -> Usage:
     """Add up the costs of steps; tokens are None if any of them is."""
-    added: dict[str, Any] = {**FREE}
-    for key in added:
-        counts: list[Any] = [step[key] for step in route]  # type: ignore[literal-required]
-        added[key] = None if None in counts else sum(counts)
-    return cast(Usage, added)
-
-
-def costs_by_step(route: Sequence[StepRun]) -> dict[str, Usage]:
-    """Add up the costs of all runs of each step, in the order of first runs."""
-    names = dict.fromkeys(run["step"] for run in route)
-    return {name: total([run for run in route if run["step"] == name]) for name in names}
+    counts = {key: [step[key] for step in route] for key in FREE}  # type: ignore[literal-required]
+    return cast(Usage, {key: None if None in each else sum(each) for key, each in counts.items()})
 
 
 def known_tokens(route: Sequence[Usage]) -> int:
@@ -91,7 +72,7 @@ def add_to_route(route: list[StepRun], runs: list[StepRun]) -> list[StepRun]:
     """Reducer: append runs; one of another turn came from the cache and costs nothing."""
     turn = route[0]["turn"] if route else None
     hit: Any = {"cached": True, **FREE, "turn": turn}
-    added: Any = [r if turn in (None, r["turn"]) else {**r, **hit} for r in runs]
+    added: Any = [run if turn in (None, run["turn"]) else {**run, **hit} for run in runs]
     return [*route, *added]
 
 
@@ -111,9 +92,7 @@ Documents = Annotated[list[Document], replace_documents]
 class Input(TypedDict, total=False):
     """Give ``question``, or ``messages`` that end with a human message."""
 
-    question: Annotated[
-        str, Field(description="The question. Leave it out in a chat."), EphemeralValue
-    ]
+    question: Annotated[str, Field(description="The question; none in a chat."), EphemeralValue]
     messages: Annotated[
         list[AnyMessage],
         Field(description="The chat; its last message, from a human, is the question."),
@@ -136,11 +115,10 @@ class Citation(TypedDict):
     title: str
     """One line of at most 200 characters."""
     source: str
-    """An http, https or file address, or the path of a file; empty if it is anything else."""
+    """An http, https or file address, or a file's path; empty if it is anything else."""
     text: str
     quote: str
-    """The sentence or line of ``text`` in which the answer, or one of these segments, stands word
-    for word; empty if it was put in other words."""
+    """The sentence of ``text`` that states the answer or a segment word for word, else empty."""
     segments: list[int]
     """Indices of the answer's segments that were generated from it."""
     page: NotRequired[int]
@@ -169,7 +147,7 @@ class Output(TypedDict, total=False):
     """The steps that ran for this turn, in order, with their costs; parallel ones by name."""
     usage: Usage
     stopped: Stop | None
-    """The limit or failed part that prevented a step or part of one; ``notes`` say which step."""
+    """The limit or failed part that cut the answer short; ``notes`` say at which step."""
 
 
 class TurnState(Input, Output, total=False):
@@ -197,7 +175,7 @@ class Segment(TypedDict):
     text: str
     """Without control tokens, stripped."""
     pieces: list[Piece]
-    """The full output in order, with control tokens apart from text."""
+    """The full output in order."""
     reflections: list[Reflection]
     next: Reflection | None
     """The retrieval token that ended the segment; it is not among ``pieces``."""
@@ -228,11 +206,10 @@ class Candidate(TypedDict):
     judgements: dict[str, dict[str, float]]
     """Group to token to probability, normalised over the group."""
     critique: dict[str, float | None]
-    """Score by reflection group, for every group that the model has: ISREL and ISSUP in [0, 1],
-    ISUSE in [-1, 1]; None if the model gave no such token."""
+    """Score by group: ISREL and ISSUP in [0, 1], ISUSE in [-1, 1]; None without such a token."""
     sequence_probability: float | None
     hard: list[str]
-    """The groups for which a chat model gave only a label, without probabilities."""
+    """The groups that a chat model judged by a label alone, without probabilities."""
     score: float
     """Score of this segment alone, Eq. 3."""
     terms: list[Term]
@@ -292,7 +269,7 @@ class SelfRAGState(TurnState, SelfRAGOutput, total=False):
     depth: int
     """Segments written so far on the longest beam."""
     said: int
-    """Characters of the answer that were streamed so far."""
+    """Characters of the answer that were streamed."""
 
 
 class Grade(TypedDict):
@@ -322,7 +299,7 @@ class CRAGOutput(Output, total=False):
     action: Action | None
     """None if no evidence was wanted, or a cost limit left no call for grading."""
     thresholds: dict[Literal["upper", "lower"], float]
-    """The thresholds that chose the action; empty without an action."""
+    """Those that chose the action; empty without one."""
     strips: list[Strip]
     web_query: str
     web_source: str
@@ -334,9 +311,8 @@ class CRAGOutput(Output, total=False):
     knowledge: Documents
     """The documents that the answer is written from: internal first, then external."""
     judged: list[Judged | None]
-    """The evaluator's judgement of each piece of ``knowledge``; None if nothing scored it. A piece
-    is irrelevant if all its scores are below the lower threshold, or if it was used although all
-    its strips were dropped."""
+    """Judgement of each piece of ``knowledge``; None if nothing scored it. Irrelevant are pieces
+    with all scores below the lower threshold, and those used although all strips were dropped."""
 
 
 class CRAGState(TurnState, CRAGOutput, total=False):
@@ -381,45 +357,13 @@ class InstructRAGState(TurnState, InstructRAGOutput, total=False):
 
 def blank_state() -> dict[str, Any]:
     """Return the values with which a turn of any graph begins, for nodes used elsewhere too."""
-    nothing = ("sufficiency", "stopped", "score", "action")
-    texts = ("answer", "cited_answer", "web_query", "web_source", "web_failure")
+    texts = ("answer", "cited_answer", "rationale", "web_query", "web_source", "web_failure")
     lists = (
         *("passages", "citations", "notes", "route", "candidates", "beams", "grades", "branches"),
         *("strips", "web_results", "web_strips", "knowledge", "judged"),
         *("useful_documents", "demonstrations", "numbering"),
     )
-    blank: dict[str, Any] = {**dict.fromkeys(nothing), **dict.fromkeys((*texts, "rationale"), "")}
-    blank |= {key: [] for key in lists} | {"options": {}, "thresholds": {}, "mode": "instruct"}
-    return blank | {"usage": FREE, "fixed": False, "depth": 0, "said": 0, "constraints_met": True}
-
-
-EVENTS = {
-    "follow_up_rewritten": "original_question question",
-    "retrieval_decided": "retrieve probability threshold mode",
-    "retrieved": "query passages",
-    "retrieval_failed": "reason",
-    "candidate_scored": "depth beam passage text critique score",
-    # The last segment of the best beam. Its first ``settled`` segments are shared by all beams, so
-    # that they are final; of the rest of ``answer`` another beam may still win.
-    "segment_chosen": "text passage score answer settled",
-    "graded": "grades action upper lower",
-    "strips": "strips kept",
-    "web_strips": "strips kept",
-    "query_rewritten": "query",
-    "web_searched": "query source results",
-    "web_search_failed": "query source reason",
-    "knowledge": "internal external",
-    "demonstrations_chosen": "questions",
-    # ``what`` is documents or demonstrations, ``limit`` is in tokens.
-    "dropped": "what number limit",
-    "rationale_written": "text mode documents",
-    # ``by`` is a key of ``stopped``, ``note`` says what was done instead.
-    "stopped": "by note",
-    "answered": "answer citations",
-}
-"""The keys of each event on the custom stream, a JSON object with a key ``event``.
-
-``graph.stream(..., stream_mode="custom")`` gives them in the order in which things happen. Values
-are those of the state's keys of the same names; passages, results and documents are titles, best
-first, or their number.
-"""
+    blank: dict[str, Any] = dict.fromkeys(("sufficiency", "stopped", "score", "action"))
+    blank |= dict.fromkeys(texts, "") | {key: [] for key in lists}
+    blank |= {"options": {}, "thresholds": {}, "mode": "instruct", "usage": FREE, "fixed": False}
+    return blank | {"depth": 0, "said": 0, "constraints_met": True}

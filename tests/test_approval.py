@@ -9,7 +9,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, as_tool, create_crag, create_self_crag
-from selfcorrect_rag.errors import BadSettings, NoCheckpointer
+from selfcorrect_rag.errors import BadSettings
 from tests.agents.scripted import asking, reflecting, tool_messages
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.scripted import echo
@@ -143,7 +143,7 @@ async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> N
     kind = CRAGSettings if name == "crag" else SelfCRAGSettings
     for options, context in (({"settings": kind(**APPROVE)}, None), ({}, APPROVE)):
         web = PagesWebSearch()
-        with pytest.raises(NoCheckpointer, match="needs a checkpointer and a thread_id"):
+        with pytest.raises(BadSettings, match="needs a checkpointer and a thread_id"):
             await run(build(name, web, **options), form, ASKED, context=context)
         assert not queries(web)
 

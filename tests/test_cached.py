@@ -12,7 +12,6 @@ from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.node import cache_policy
-from selfcorrect_rag.state import costs_by_step
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 from tests.test_node import chat
 
@@ -57,7 +56,7 @@ def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(asynchronous: boo
     assert first["usage"]["model_calls"] == 2
     assert second["usage"]["model_calls"] == second["usage"]["generated_tokens"] == 0
     assert {run["step"]: run["cached"] for run in second["route"]} == {
-        step: step in CACHED for step in costs_by_step(first["route"])
+        step: step in CACHED for step in (run["step"] for run in first["route"])
     }
     for key in ("answer", "citations", "candidates", "score", "notes"):
         assert first[key] == second[key]
@@ -84,8 +83,8 @@ def test_a_key_holds_the_model_the_settings_and_what_the_node_reads(
     graph = make(llm, cache, *change.get("titles", ["A"]))
     question = {"question": change.get("question", "Who?")}
     result = graph.invoke(question, context=change.get("context"))
-    steps = costs_by_step(result["route"])
-    assert [steps[step]["model_calls"] for step in CACHED] == calls
+    steps = {run["step"]: run["model_calls"] for run in result["route"]}
+    assert [steps[step] for step in CACHED] == calls
     assert result["answer"] == f"{llm.name}.", "two models on one cache do not collide"
 
 

@@ -15,7 +15,7 @@ from langgraph.graph import StateGraph
 from langgraph.types import RetryPolicy
 
 import selfcorrect_rag
-from selfcorrect_rag.errors import BadInput, ModelFailed, RetrievalFailed
+from selfcorrect_rag.errors import ModelFailed, NoQuestion, RetrievalFailed
 from selfcorrect_rag.models.off_loop import LONG
 from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask
 from selfcorrect_rag.nodes.retrieve import retrieve
@@ -142,7 +142,7 @@ def test_settings_are_those_of_the_turn_whatever_another_thread_asks() -> None:
 
 def test_a_node_alone_names_what_its_state_lacks() -> None:
     node = retrieve(lambda query: [])
-    with pytest.raises(BadInput, match="retrieve reads 'question'"):
+    with pytest.raises(NoQuestion, match="retrieve reads 'question'"):
         node.invoke({"passages": []})
     assert node.invoke(QUESTION)["passages"] == []
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import math
+import re
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.state import EVENTS, Segment
+from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,
     IRRELEVANT,
@@ -20,6 +21,7 @@ from tests.scripted import (
     passage_of,
     segment,
 )
+from tests.snippets import ROOT
 
 A, B, C = document("A"), document("B"), document("C")
 QUESTION: Any = {"question": "Who?"}
@@ -243,7 +245,16 @@ def test_streams_say_what_happens() -> None:
         "write_answer",
     ]
     events = [dict(chunk) for mode, chunk in seen if mode == "custom"]
-    assert all([*event] == ["event", *EVENTS[event["event"]].split()] for event in events)
+    documented = dict(
+        re.findall(
+            r"^\| `(\w+)` \| (`.*`) \|$",
+            (ROOT / "docs/reference/graphs.md").read_text(),
+            re.MULTILINE,
+        )
+    )
+    for event in events:
+        keys = ", ".join(f"`{key}`" for key in event if key != "event")
+        assert keys == documented[event["event"]]
     assert [event["event"] for event in events] == [
         "retrieval_decided",
         "retrieved",

@@ -14,7 +14,7 @@ from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
-from selfcorrect_rag.errors import BadInput, BadSettings, ModelFailed, NoDocument, NoQuestion
+from selfcorrect_rag.errors import BadSettings, ModelFailed, NoDocument, NoQuestion
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -117,7 +117,7 @@ def test_whatever_a_thread_went_through_a_turn_answers_what_came_in_with_it(
         ({"messages": [AIMessage("Hello.")]}, NoQuestion),
         ({"messages": [HumanMessage(" ")]}, NoQuestion),
         ({"documents": [document("A")]}, NoQuestion),
-        ({"question": 3}, BadInput),
+        ({"question": 3}, NoQuestion),
         ({"question": "Who?", "documents": "text"}, NoDocument),
         ({"question": "Who?", "documents": [{"text": "A"}]}, NoDocument),
     ],

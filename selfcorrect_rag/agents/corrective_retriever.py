@@ -30,11 +30,10 @@ class CorrectiveRetriever(BaseRetriever):
     """Retrieves, and corrects what was retrieved (CRAG, Algorithm 1 without its generator).
 
     It runs the nodes of :func:`~selfcorrect_rag.crag.create_crag` up to ``recompose_knowledge``. A
-    Document is what was kept of one document or page, those of the retriever first. Its metadata
-    are the source's own, and ``relevance_score`` (its best score, in [-1, 1]; None if nothing
-    scored it), ``action`` (None if a limit left no call for grading) and ``knowledge``
-    (``internal`` or ``external``). What the evaluator judged irrelevant is left out. A retriever or
-    a search that fails finds nothing.
+    Document is what was kept of one document or page, those of the retriever first, with
+    ``relevance_score`` (its best score, in [-1, 1]; None if nothing scored it), ``action`` (None if
+    a limit left no call for grading) and ``knowledge`` (``internal`` or ``external``) in its
+    metadata. A retriever or a search that fails finds nothing.
     """
 
     _graph: Graph = PrivateAttr()
@@ -89,23 +88,14 @@ class CorrectiveRetriever(BaseRetriever):
 
 def _documents(result: Mapping[str, Any]) -> list[Document]:
     """Return what was kept, without what was judged irrelevant."""
-    kinds = {"internal": internal_scores(result), "external": external_scores(result)}
-    scored = [(kind, score) for kind, scores in kinds.items() for score in scores]
+    scored = [("internal", score) for score in internal_scores(result)]
+    scored += [("external", score) for score in external_scores(result)]
     if not scored:  # the knowledge, if any, is the best of what was dropped
         return []
-    return [
-        Document(
-            piece.page_content,
-            metadata={
-                **piece.metadata,
-                "relevance_score": score,
-                "action": result["action"],
-                "knowledge": kind,
-            },
-            id=piece.id,
-        )
-        for piece, judged, (kind, score) in zip(
-            result["knowledge"], result["judged"], scored, strict=True
-        )
-        if judged != "irrelevant"
-    ]
+    found = []
+    pieces = zip(result["knowledge"], result["judged"], scored, strict=True)
+    for piece, judged, (kind, score) in pieces:
+        if judged != "irrelevant":
+            added = {"relevance_score": score, "action": result["action"], "knowledge": kind}
+            found.append(piece.model_copy(update={"metadata": {**piece.metadata, **added}}))
+    return found

@@ -37,10 +37,9 @@ NO_QUESTION = "Say what the evidence says."
 def missing_support(result: Mapping[str, Any], support: Support = "partly") -> str:
     """Return why a graph's answer is not supported; empty if it is.
 
-    Self-RAG and Self-CRAG: each segment of the answer has a passage, and its ISSUP is at least
-    ``support`` (the hard constraint of section 3.3 over the whole answer). CRAG: some knowledge
-    was judged relevant, and for ``fully`` the action was Correct. InstructRAG: the rationale names
-    a document, for either degree. A refusal has no support.
+    Self-RAG and Self-CRAG: each segment has a passage, and its ISSUP is at least ``support``. CRAG:
+    some knowledge was judged relevant, and for ``fully`` the action was Correct. InstructRAG: the
+    rationale names a document, for either degree. A refusal has no support.
     """
     if is_refusal(result["answer"]):
         return f"the answer declines to answer: {result['answer']!r}"
@@ -60,12 +59,11 @@ def _reason(segment: Candidate, support: Support) -> str:
     if segment["passage"] is None:
         return f"written without evidence: {segment['text']!r}"
     judged = segment["judgements"].get(Group.ISSUP) or {}
-    token = max(judged, key=lambda t: judged[t], default=None)
-    return "" if token in ENOUGH[support] else _lacking(segment["text"], token)
+    return _lacking(segment["text"], max(judged, key=lambda t: judged[t], default=None), support)
 
 
-def _lacking(text: str, token: str | None) -> str:
-    return f"{token or 'support was not judged'}: {text!r}"
+def _lacking(text: str, token: str | None, support: Support) -> str:
+    return "" if token in ENOUGH[support] else f"{token or 'support was not judged'}: {text!r}"
 
 
 class SentenceSupport(TypedDict):
@@ -80,8 +78,7 @@ class SentenceSupport(TypedDict):
 
 def unsupported(claims: Sequence[SentenceSupport], support: Support = "partly") -> str:
     """Return why a judged text is not supported; empty if each of its claims is."""
-    lacking = (c for c in claims if c["issup"] not in ENOUGH[support])
-    return next((_lacking(c["text"], c["issup"]) for c in lacking), "")
+    return next(filter(None, (_lacking(c["text"], c["issup"], support) for c in claims)), "")
 
 
 class SupportJudge:

@@ -8,8 +8,8 @@ from langchain_core.tools import StructuredTool, ToolException
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
-from selfcorrect_rag.errors import CallsMixed, SelfCorrectError, one_line
-from selfcorrect_rag.intake import place, valid
+from selfcorrect_rag.errors import SelfCorrectError, one_line
+from selfcorrect_rag.intake import shown_source, title_line, valid
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Citation
@@ -42,8 +42,7 @@ def as_tool(
     Its content is the answer with ``[n]`` and the cited sources; its artifact is the graph's
     output. Pauses (``approve_search``, ``interrupt_before``) are kept in the agent's thread, so the
     agent needs a checkpointer for them; the graph's own is not used. Each call needs a separate
-    task, as ``create_agent`` gives it: in your own graph, use
-    ``[Send("tools", [call]) for call in message.tool_calls]``.
+    task, as ``create_agent`` gives it; calls that LangGraph mixes raise SelfCorrectError.
 
     Args:
         graph: from any ``create_*`` of this package.
@@ -53,7 +52,6 @@ def as_tool(
 
     Raises:
         BadSettings: ``context`` has an unknown setting, or is another graph's.
-        CallsMixed: at a call, if parallel calls were mixed.
     """
     inner = run_inside(graph)
     # None would pass the agent's own context on to the graph.
@@ -103,29 +101,26 @@ def run_inside(graph: Graph) -> Graph:
 def _content_and_artifact(question: str, result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     answered, given = result["original_question"], valid(question).strip()
     if given != answered and not (len(answered) >= SHORTEST_CUT and given.startswith(answered)):
-        raise CallsMixed(
+        raise SelfCorrectError(
             f"the call for {question!r} resumed the run for {answered!r}: give each call a "
             'separate task, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
         )
     if "__interrupt__" in result:  # inside an agent it propagates, and never gets here
-        raise ToolException(
-            "the run paused for a person, and a tool called on its own has no thread to resume: "
-            "call it from an agent with a checkpointer"
-        )
+        raise ToolException("the run paused: call the tool from an agent with a checkpointer")
     return readable(result), result
 
 
 def readable(result: Mapping[str, Any]) -> str:
     """Return a graph's cited answer, a line per source, and notes, quoted for a model."""
-    sources = [f"[{each['number']}] {source_line(each)}" for each in result["citations"]]
+    sources = [f"[{each['number']}] {_source_line(each)}" for each in result["citations"]]
     cited = ["Sources:", *sources] if sources else ["Sources: none"]
     notes = [f"Note: {one_line(note)}" for note in result["notes"]]
     return quoted("\n".join([result["cited_answer"], "", *cited, *notes]))
 
 
-def source_line(citation: Citation) -> str:
-    """Return title and source of a citation, and its page and heading if known, on one line."""
-    title, source = place(citation["title"], ""), place("", citation["source"])
+def _source_line(citation: Citation) -> str:
+    title, source = title_line(citation["title"]), shown_source(citation["source"])
     where = f"{title} ({source})" if title and source else title or source or "untitled"
-    parts = [f"page {citation['page']}" if citation.get("page") else "", citation.get("heading")]
-    return ", ".join([where, *(one_line(part, 200) for part in parts if part)])
+    page = f", page {citation['page']}" if citation.get("page") else ""
+    heading = title_line(citation.get("heading"))
+    return f"{where}{page}, {heading}" if heading else where + page

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
 
-from selfcorrect_rag.errors import EngineFailed, describe_error, hint
+from selfcorrect_rag.errors import RESUME_HINT, EngineFailed, describe_error
 from selfcorrect_rag.models.chat_model import (
     LONGEST_ANSWER,
     CallResult,
@@ -223,7 +223,7 @@ class PromptedReflectionLLM(ReflectionLLM):
         errors = [results[-1].error for results in tried if results[-1].error is not None]
         if errors and len(errors) == len(tried):
             message = f"the model gave no answer ({describe_error(errors[0])})"
-            raise EngineFailed(message, hint(errors[0])) from errors[0]
+            raise EngineFailed(message, RESUME_HINT) from errors[0]
         for segment, results in zip(pending, tried, strict=True):
             segment.take_text(results, stop)
 

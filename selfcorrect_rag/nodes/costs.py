@@ -7,7 +7,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.outputs import LLMResult
 
-from selfcorrect_rag.state import FREE, Segment, Usage, plus
+from selfcorrect_rag.state import FREE, Segment, Usage
 
 
 class CallCounter(BaseCallbackHandler):
@@ -18,7 +18,7 @@ class CallCounter(BaseCallbackHandler):
     def __init__(self) -> None:
         """Count from zero."""
         self.model_calls = 0
-        self._tokens: tuple[int | None, int | None] = 0, 0
+        self._tokens: list[int | None] = [0, 0]
         self._parents: dict[UUID, UUID | None] = {}
         self._outer: set[UUID] = set()
 
@@ -48,7 +48,8 @@ class CallCounter(BaseCallbackHandler):
             self._outer.add(run_id)  # a bound model may hold this handler twice
             calls, read, written = usage_of(response)
             self.model_calls += calls
-            self._tokens = plus(self._tokens[0], read), plus(self._tokens[1], written)
+            counts: Any = zip(self._tokens, (read, written), strict=True)
+            self._tokens = [None if None in pair else sum(pair) for pair in counts]
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         if run_id not in self._outer:
@@ -79,14 +80,10 @@ def batch_usage(segments: Sequence[Segment]) -> dict[str, Any]:
     written: int | None = sum(segment["tokens"] for segment in segments)
     if not read and requests:  # a provider that reports no tokens; a local model may read none
         read = written = None
-    pruned = [s["tokens"] for s in segments if s["finish_reason"] == "pruned"]
-    decoded = [s["tokens"] for s in segments if s["finish_reason"] != "pruned"]
-    saved = sum(sum(decoded) // len(decoded) - tokens for tokens in pruned)
     return {
         "model_calls": max(1, requests),
         "prompts": len(segments),
         "prompt_tokens": read,
         "generated_tokens": written,
-        "pruned": len(pruned),
-        "tokens_saved": max(saved, 0),
+        "pruned": sum(segment["finish_reason"] == "pruned" for segment in segments),
     }

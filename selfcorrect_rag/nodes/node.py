@@ -24,7 +24,7 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.stream import CustomTransformer
 from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
-from selfcorrect_rag.errors import BadArgument, BadInput, Fault, ModelFailed, wrap_errors
+from selfcorrect_rag.errors import BadArgument, Fault, ModelFailed, NoQuestion, wrap_errors
 from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_text
 from selfcorrect_rag.models.classification import (
     ChatClassifier,
@@ -38,7 +38,7 @@ from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.nodes.costs import CallCounter, batch_usage
 from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, plus, total
+from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, total
 
 Update = dict[str, Any]
 S = TypeVar("S", bound=Settings)
@@ -113,7 +113,7 @@ class Run(Generic[S]):
         return work(*args)
 
     def emit(self, event: Mapping[str, Any]) -> None:
-        """Send one of `EVENTS` (state.py) to the custom stream, if there is a graph."""
+        """Send an event (docs/reference/graphs.md) to the custom stream, if there is a graph."""
         if self._runtime is not None:
             self._runtime.stream_writer(event)
 
@@ -121,7 +121,7 @@ class Run(Generic[S]):
         """Add costs to the step's."""
         mine: dict[str, Any] = cast(dict[str, Any], self.costs)
         for key, count in usage.items():
-            mine[key] = plus(mine[key], count)
+            mine[key] = None if count is None or mine[key] is None else mine[key] + count
 
     def will_retry(self, policy: RetryPolicy | None, fault: Fault) -> bool:
         """Return whether LangGraph runs the node again if it raises ``fault``."""
@@ -199,7 +199,7 @@ class Node(Runnable[Any, Update], Generic[S]):
         if not self.begins_turn:
             state["question"] = given.get("standalone_question") or given.get("question")
             if state["question"] is None:
-                raise BadInput(f"{self.name} reads 'question', which the state lacks: {ASK}")
+                raise NoQuestion(f"{self.name} reads 'question', which the state lacks: {ASK}")
         return state, Run(self, given, config or ensure_config()), started
 
     def turn_settings(self, state: Mapping[str, Any], context: object) -> S:

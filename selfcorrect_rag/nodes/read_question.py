@@ -7,7 +7,7 @@ from uuid import uuid4
 from langchain_core.messages import HumanMessage, convert_to_messages
 from langgraph.types import Overwrite
 
-from selfcorrect_rag.errors import BadInput, BadSettings, NoQuestion
+from selfcorrect_rag.errors import BadSettings, NoQuestion
 from selfcorrect_rag.intake import Admitted, admit, admit_question, as_documents
 from selfcorrect_rag.nodes.node import ASK, Node, Run, Update
 from selfcorrect_rag.prompts.parts import as_text
@@ -23,7 +23,6 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
 
     Raises:
         NoQuestion: at a run whose input asks nothing.
-        BadInput: at a run with a value of the wrong type.
         NoDocument: at a run with documents that are something else.
         BadSettings: at a run with settings in ``configurable``, or of another graph.
     """
@@ -66,12 +65,14 @@ def _read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
     """Return the question of an input, and the message that asks it, if one does."""
     question = state.get("question")
     if not isinstance(question, str | None):
-        raise BadInput(f"question must be text, got {type(question).__name__}: {ASK}")
+        raise NoQuestion(f"question must be text, got {type(question).__name__}: {ASK}")
     given: Any = state.get("messages") or []
     try:
         last = convert_to_messages(given[-1:])[-1] if given else None
     except (NotImplementedError, ValueError, TypeError) as error:
-        raise BadInput(f"messages must hold messages, got {type(given).__name__}: {ASK}") from error
+        raise NoQuestion(
+            f"messages must hold messages, got {type(given).__name__}: {ASK}"
+        ) from error
     message = last if isinstance(last, HumanMessage) else None
     written = as_text(message.content).strip() if message else ""
     asked = (question or "").strip() or written

@@ -9,7 +9,6 @@ from langgraph.types import interrupt
 from selfcorrect_rag.errors import (
     BadSettings,
     Fault,
-    NoCheckpointer,
     WebSearchFailed,
     one_line,
     wrap_errors,
@@ -106,9 +105,10 @@ def check_approval(run: Run[CRAGSettings]) -> None:
             "approve_search",
         )
     if run.settings.approve_search and thread is None:
-        raise NoCheckpointer(
-            "approve_search pauses the run for a person, which needs a checkpointer and a "
-            "thread_id: give them to the agent that calls the graph, or to a graph called alone"
+        raise BadSettings(
+            "pausing for a person needs a checkpointer and a thread_id: give them to the agent "
+            "that calls the graph, or to a graph called alone",
+            "approve_search",
         )
 
 

@@ -20,7 +20,6 @@ from selfcorrect_rag.errors import (
     BadArgument,
     BadSettings,
     EvaluatorFailed,
-    NoCheckpointer,
 )
 from tests.crag_runs import (
     AMBIGUOUS,
@@ -111,7 +110,7 @@ def test_its_own_settings_count_in_a_graph_with_others() -> None:
 
 def test_a_person_approves_where_the_outer_graph_has_a_checkpointer() -> None:
     retriever = corrective("Noise.", settings={"approve_search": True})
-    with pytest.raises(NoCheckpointer):
+    with pytest.raises(BadSettings, match="needs a checkpointer"):
         retriever.invoke("Who?")
 
     def look(state: Any) -> Any:

@@ -16,7 +16,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send
 
 from selfcorrect_rag import as_tool, create_crag
-from selfcorrect_rag.errors import CallsMixed
+from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.models import ChatEvaluator
 from tests.agents.scripted import asking, crag, instruct_rag, self_crag, self_rag, tool_messages
 from tests.crag_runs import PagesWebSearch, WordEvaluator
@@ -189,7 +189,7 @@ def test_calls_that_langgraph_mixes_are_an_error() -> None:
     compiled: Any = graph.compile(checkpointer=InMemorySaver())
     config: Any = {"configurable": {"thread_id": "1"}}
     assert compiled.invoke(ASKED, config)["__interrupt__"]
-    with pytest.raises(CallsMixed, match=r"for 'Second\?' resumed the run for 'First\?'"):
+    with pytest.raises(SelfCorrectError, match=r"for 'Second\?' resumed the run for 'First\?'"):
         compiled.invoke(Command(resume=True), config)
 
 
