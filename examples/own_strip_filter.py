@@ -1,15 +1,10 @@
-"""CRAG with a custom splitter and strip filter: sentences with the question's names."""
+"""CRAG with a custom strip filter: strips with the question's names."""
 
 import re
 
 from selfcorrect_rag import create_crag
 from selfcorrect_rag.reader import ReaderEvaluator, ReaderLLM
 from selfcorrect_rag.search.demo import demo_index
-
-
-def sentences(text: str) -> list[str]:
-    """Return the strips of a document: a sentence each."""
-    return re.split(r"(?<=[.!?])\s+", text)
 
 
 def shares_a_name(question: str, strips: list[str]) -> list[bool]:
@@ -24,7 +19,6 @@ def main(question: str) -> None:
         llm,
         demo_index().as_retriever(k=5),
         ReaderEvaluator(llm.reader),
-        decompose=sentences,
         strip_filter=shares_a_name,
     )
     result = graph.invoke({"question": question})

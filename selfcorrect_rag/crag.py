@@ -16,19 +16,17 @@ from langgraph.typing import ContextT, InputT, OutputT, StateT
 
 from selfcorrect_rag.models.from_name import Evaluator, Model, as_evaluator, as_language_model
 from selfcorrect_rag.nodes.generate import generate
-from selfcorrect_rag.nodes.grade_documents import calls_left, grade_documents
+from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
-from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
 from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import (
-    Decompose,
     StripFilter,
     refine_strips,
     select_web_strips,
 )
 from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
-from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
 from selfcorrect_rag.nodes.rewrite_query import Rewriter, rewrite_query
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
 from selfcorrect_rag.search.retriever import Retriever
@@ -44,9 +42,6 @@ class CRAGOptions(GraphOptions, total=False):
 
     rewriter: Rewriter | None
     """A model, or a function from the question, that gives search queries; by rule if None."""
-    decompose: Decompose | None
-    """A function from a text to its strips, such as a splitter's ``split_text``, instead of the
-    setting ``decomposition``."""
     strip_filter: StripFilter | None
     """A function from the question and strips to whether each is kept, instead of the evaluator's
     scores."""
@@ -93,7 +88,7 @@ def create_crag(
             retriever or function that searches; None if there is no web.
         options: :class:`CRAGOptions`, by name.
     """
-    building, compiling = split_options({"name": "crag", **options}, CRAGOptions)
+    building, compiling = split_options({"name": "crag", **options})
     graph = crag_builder(llm, retriever, evaluator, web_search, **building)
     return ApprovalGraph.of(graph.compile(**compiling))
 
@@ -149,7 +144,6 @@ def add_correction(
     retry_policy: RetryPolicy | None = None,
     *,
     rewriter: Rewriter | None = None,
-    decompose: Decompose | None = None,
     strip_filter: StripFilter | None = None,
     reranker: BaseDocumentCompressor | None = None,
     cached: bool = False,
@@ -161,15 +155,15 @@ def add_correction(
     """
     judge = as_evaluator(evaluator)
     grade = grade_documents(judge, settings)
-    refine = refine_strips(judge, settings, decompose=decompose, strip_filter=strip_filter)
-    select = select_web_strips(judge, settings, decompose=decompose, strip_filter=strip_filter)
-    cached_strips = cached and decompose is None and strip_filter is None
+    refine = refine_strips(judge, settings, strip_filter=strip_filter)
+    select = select_web_strips(judge, settings, strip_filter=strip_filter)
+    cached_strips = cached and strip_filter is None
     for node, keys, is_cached in (
         (grade, ["passages"], cached),
         (refine, ["passages"], cached_strips),
         (select, ["web_results"], cached_strips),
     ):
-        policy = cache_policy(node, judge, keys, calls_left) if is_cached else None
+        policy = cache_policy(node, judge, keys) if is_cached else None
         add_node(graph, node, retry_policy, policy)
     add_node(graph, retrieve_documents(retriever, settings), retry_policy)
     add_node(graph, rewrite_query(rewriter, settings), retry_policy)

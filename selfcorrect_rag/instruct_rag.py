@@ -9,19 +9,16 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
-from langchain_core.embeddings import Embeddings
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
 from selfcorrect_rag.models.from_name import Model, as_language_model
-from selfcorrect_rag.nodes.choose_demonstrations import choose_demonstrations
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, split_options
-from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
-from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
-from selfcorrect_rag.nodes.write_rationale import write_rationale
+from selfcorrect_rag.nodes.write_rationale import choose_demonstrations, write_rationale
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState
@@ -29,18 +26,11 @@ from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState
 InstructRAG = CompiledStateGraph[InstructRAGState, Any, Input, InstructRAGOutput]
 
 
-class InstructRAGOptions(GraphOptions, total=False):
-    """The options of InstructRAG's factory."""
-
-    embeddings: Embeddings | None
-    """For ``selection="nearest"``."""
-
-
 def create_instruct_rag(
     llm: Model,
     retriever: Retriever | None,
     demonstrations: Sequence[Mapping[str, Any]] = (),
-    **options: Unpack[InstructRAGOptions],
+    **options: Unpack[GraphOptions],
 ) -> InstructRAG:
     """Build the InstructRAG graph.
 
@@ -48,12 +38,12 @@ def create_instruct_rag(
         llm: writes the rationale; as for :func:`~selfcorrect_rag.crag.create_crag`.
         retriever: gives documents, best first; as for :func:`~selfcorrect_rag.crag.create_crag`.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
-        options: :class:`InstructRAGOptions`, by name.
+        options: :class:`GraphOptions`, by name.
 
     Raises:
         BadDemonstrations: at a run, if the mode shows demonstrations and those given do not do.
     """
-    building, compiling = split_options({"name": "instruct_rag", **options}, InstructRAGOptions)
+    building, compiling = split_options({"name": "instruct_rag", **options})
     return instruct_rag_builder(llm, retriever, demonstrations, **building).compile(**compiling)
 
 
@@ -62,7 +52,6 @@ def instruct_rag_builder(
     retriever: Retriever | None,
     demonstrations: Sequence[Mapping[str, Any]] = (),
     *,
-    embeddings: Embeddings | None = None,
     reranker: BaseDocumentCompressor | None = None,
     follow_up: Model | None = None,
     settings: InstructRAGSettings | Mapping[str, Any] | None = None,
@@ -107,7 +96,7 @@ def instruct_rag_builder(
         lambda state: "refuse" if state["answer"] else _after_retrieval(state),
         {"refuse": END, **shown},
     )
-    chooser = choose_demonstrations(demonstrations, embeddings, chosen)
+    chooser = choose_demonstrations(demonstrations, chosen)
     add_node(graph, chooser, retry_policy)
     graph.add_edge("choose_demonstrations", "write_rationale")
     add_node(graph, write_rationale(model, chosen), retry_policy)

@@ -41,7 +41,7 @@ def create_self_crag(
     ``llm``, which reflects or is wrapped as in :func:`~selfcorrect_rag.self_rag.create_self_rag`.
     Its output has the fields of both graphs; candidates and citations point into ``knowledge``.
     """
-    building, compiling = split_options({"name": "self_crag", **options}, CRAGOptions)
+    building, compiling = split_options({"name": "self_crag", **options})
     graph = self_crag_builder(llm, retriever, evaluator, web_search, **building)
     return ApprovalGraph.of(graph.compile(**compiling))
 

@@ -5,7 +5,6 @@ segment is a whole answer.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
@@ -17,18 +16,17 @@ from typing_extensions import TypedDict
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.beam_select import beam_select
-from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval, limit_on_decision
-from selfcorrect_rag.nodes.generate_and_critique import batch_of, generate_and_critique
+from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
+from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.limits import is_ended
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
-from selfcorrect_rag.nodes.read_question import read_question
+from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import rerank, retrieve
-from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Input, SelfRAGOutput, SelfRAGState, Source
+from selfcorrect_rag.state import Beam, Candidate, Input, SelfRAGOutput, SelfRAGState, Source
 
 SelfRAG = CompiledStateGraph[SelfRAGState, Any, Input, SelfRAGOutput]
 
@@ -37,7 +35,7 @@ class Routing(TypedDict, total=False):
     """The keys that edges read: LangGraph copies no others for them."""
 
     beams: list[Beam]
-    depth: int
+    candidates: list[Candidate]
     settings: dict[str, Any]
 
 
@@ -133,22 +131,12 @@ def add_generation(
     """
     decide = decide_retrieval(model, settings)
     write = generate_and_critique(model, settings, source)
-    keys, limit, batch = ["beams", source, "candidates", "depth"], limit_on_decision, batch_of
+    keys = ["beams", source, "candidates"]
     add_node(graph, read_question(settings))
-    add_node(
-        graph,
-        decide,
-        retry_policy,
-        cached and cache_policy(decide, model, [], partial(limit, model)),
-    )
+    add_node(graph, decide, retry_policy, cached and cache_policy(decide, model, []))
     add_node(graph, judge_sufficiency(model, settings, source), retry_policy)
-    add_node(
-        graph,
-        write,
-        retry_policy,
-        cached and cache_policy(write, model, keys, partial(batch, model)),
-    )
-    add_node(graph, beam_select(model, settings, source))
+    add_node(graph, write, retry_policy, cached and cache_policy(write, model, keys))
+    add_node(graph, beam_select(model, settings))
     add_node(graph, write_answer(settings, source, llm=model))
 
     graph.add_edge(START, "read_question")
@@ -158,11 +146,7 @@ def add_generation(
         add_node(graph, rewrite_follow_up(follow_up, settings), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
         graph.add_edge("rewrite_follow_up", "decide_retrieval")
-    graph.add_conditional_edges(
-        "generate_and_critique",
-        _after_writing,
-        {"continue": "beam_select", "cut short": "write_answer"},
-    )
+    graph.add_edge("generate_and_critique", "beam_select")
     graph.add_edge("write_answer", END)
 
 
@@ -177,7 +161,3 @@ def _after_retrieval(state: Routing) -> str:
     if is_ended(state):  # a retriever that failed late has ended the beams that asked
         return "cut short"
     return "judge" if needs_judgement(state) else "continue"
-
-
-def _after_writing(state: Routing) -> str:
-    return "cut short" if is_ended(state) else "continue"

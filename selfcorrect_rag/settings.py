@@ -257,16 +257,12 @@ class CRAGSettings(Settings):
 
 
 class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
-    """The settings of both graphs, and how CRAG's knowledge becomes Self-RAG's passages."""
+    """The settings of both graphs."""
 
     graph = "Self-CRAG"
 
     passages: int = knob(10, "retrieve", ge=1, le=100)
     """Documents retrieved and graded (section 4.2: generally 10)."""
-    contexts: Literal["action", "all"] = knob("action", "grade_documents", "recompose_knowledge")
-    """Passages that Self-RAG reads: the knowledge that the action asks for, document by document,
-    or, as in the official code, internal, external and combined knowledge of every question as
-    three passages."""
 
 
 class InstructRAGSettings(Settings):
@@ -284,9 +280,8 @@ class InstructRAGSettings(Settings):
     """Place of the best document: next to the question, as in the official code, or first."""
     demonstrations: int = knob(2, "choose_demonstrations", ge=1, le=32)
     """Demonstrations shown (modes icl and few_shot)."""
-    selection: Literal["random", "fixed", "nearest"] = knob("random", "choose_demonstrations")
-    """How they are chosen: drawn anew for each question, the first ones, or those whose questions
-    are nearest by embedding."""
+    selection: Literal["random", "fixed"] = knob("random", "choose_demonstrations")
+    """How they are chosen: drawn anew for each question, or the first ones."""
     seed: int = knob(0, "choose_demonstrations")
     """Seed of random selection; the same seed and question draw the same demonstrations."""
     instruction: str | None = knob(None, "write_rationale")

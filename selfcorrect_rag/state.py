@@ -157,7 +157,6 @@ class TurnState(Input, Output, total=False):
     """The settings that the factory or this turn's context set; fixed when a turn begins."""
     human_message_id: str | None
     """The id of the message that asked; None if ``question`` did."""
-    reply_id: str
     fixed: bool
     """Whether the caller gave the documents."""
 
@@ -266,10 +265,6 @@ class SelfRAGOutput(Output, total=False):
 
 class SelfRAGState(TurnState, SelfRAGOutput, total=False):
     beams: list[Beam]
-    depth: int
-    """Segments written so far on the longest beam."""
-    said: int
-    """Characters of the answer that were streamed."""
 
 
 class Grade(TypedDict):
@@ -366,4 +361,4 @@ def blank_state() -> dict[str, Any]:
     blank: dict[str, Any] = dict.fromkeys(("sufficiency", "stopped", "score", "action"))
     blank |= dict.fromkeys(texts, "") | {key: [] for key in lists}
     blank |= {"options": {}, "thresholds": {}, "mode": "instruct", "usage": FREE, "fixed": False}
-    return blank | {"depth": 0, "said": 0, "constraints_met": True}
+    return blank | {"constraints_met": True}

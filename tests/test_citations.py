@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nodes.citations import cited_passages, cited_text, settled
+from selfcorrect_rag.nodes.citations import cited_passages, cited_text
 from selfcorrect_rag.prompts.reading import REFUSAL
-from tests.nodes.parts import beam, candidate
+from tests.nodes.parts import candidate
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, segment
 
 PASSAGES = [document("A", "The door is red. It is old."), document("B"), document("C")]
@@ -119,15 +119,3 @@ def test_every_mark_has_a_citation_and_every_citation_a_mark(path: Any) -> None:
     assert [c["number"] for c in citations] == list(range(1, len(citations) + 1))
     assert text.count("[") == sum(len(c["segments"]) for c in citations)
     assert all(f"[{c['number']}]" in text for c in citations)
-
-
-def test_what_all_beams_share_is_settled() -> None:
-    one, two, three = (
-        candidate("One."),
-        candidate("Two.", depth=1),
-        candidate("3", depth=1, passage=1),
-    )
-    assert settled([beam(one, two), beam(one, three)]) == [one]
-    assert settled([beam(one, two), beam(one, two)]) == [one, two]
-    assert settled([beam(one), beam(one, two)]) == [one]
-    assert settled([beam()]) == []

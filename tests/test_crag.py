@@ -233,19 +233,6 @@ def test_a_piece_that_nothing_scored_is_not_called_irrelevant() -> None:
     assert (kept["grades"], kept["judged"], kept["stopped"]) == ([], [None], "max_model_calls")
 
 
-def test_blank_strips_are_left_out() -> None:
-    evaluator = WordEvaluator()
-    graph = create_crag(
-        echo(),
-        lambda query: [document("Gold.  .Vague")],
-        evaluator,
-        decompose=lambda text: text.split("."),
-    )
-    result = graph.invoke({"question": "Who?"})
-    assert [strip["text"] for strip in result["strips"]] == ["Gold", "Vague"]
-    assert [len(call) for call in evaluator.calls] == [1, 2]
-
-
 class Reversing(BaseDocumentCompressor):
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
-from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_instruct_rag, create_self_rag
 from selfcorrect_rag.nodes.write_answer import cited_content, cited_message
@@ -40,14 +39,12 @@ def streamed(made: Any, given: Any, asynchronous: bool, **options: Any) -> list[
 
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
 @pytest.mark.parametrize("given", [ASKED, {"question": "Who?"}], ids=["messages", "question"])
-def test_segments_are_streamed_as_soon_as_they_are_settled(given: Any, asynchronous: bool) -> None:
-    options: Any = {"stream_mode": "messages", "context": {"beam_width": 1}}
-    chunks = [chunk for chunk, _ in streamed(graph(), given, asynchronous, **options)]
-    texts = [chunk.text for chunk in chunks]
-    assert texts == ["Part 1. [1]", " Part 2. [1]", " Part 3. [1]"]
-    assert len({chunk.id for chunk in chunks}) == 1
-    assert chunks[-1].usage_metadata["output_tokens"] == 31
-    assert chunks[-1].content[0]["annotations"][0]["title"] == "A"
+def test_the_reply_is_streamed_once_with_its_citations(given: Any, asynchronous: bool) -> None:
+    chunks = [c for c, _ in streamed(graph(), given, asynchronous, stream_mode="messages")]
+    (chunk,) = chunks
+    assert chunk.text == "Part 1. [1] Part 2. [1] Part 3. [1]"
+    assert chunk.usage_metadata["output_tokens"] == 31
+    assert chunk.content[0]["annotations"][0]["title"] == "A"
 
 
 def test_the_reply_is_one_message_of_standard_blocks() -> None:
@@ -63,17 +60,6 @@ def test_the_reply_is_one_message_of_standard_blocks() -> None:
         (32, 35),
     ]
     assert graph().invoke({"question": "Who?"})["messages"] == []
-
-
-def test_after_a_pause_only_the_rest_is_streamed_and_the_thread_has_the_whole() -> None:
-    made = graph(checkpointer=InMemorySaver(), interrupt_after=["beam_select"])
-    config: Any = {"configurable": {"thread_id": "1"}}
-    texts = []
-    for given in (ASKED, None, None, None):
-        parts = made.stream(given, config, stream_mode="messages")
-        texts += [chunk.text for chunk, _ in parts]
-    assert "".join(texts) == "Part 1. [1] Part 2. [1] Part 3. [1]"
-    assert made.get_state(config).values["messages"][-1].text == "".join(texts)
 
 
 def test_events_tell_what_happens() -> None:

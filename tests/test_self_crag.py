@@ -85,21 +85,6 @@ def test_later_segments_read_the_same_knowledge_and_nothing_is_graded_again() ->
     assert len(evaluator.calls) == 2
 
 
-def test_all_contexts_as_the_official_code_feeds_them() -> None:
-    llm = ScriptedReflectionLLM(write=write)
-    result = graph(CORRECT, llm).invoke(
-        {"question": "Who?"}, context={"contexts": "all", "depth": 1}
-    )
-    assert result["action"] == "correct"
-    assert [piece.id for piece in result["knowledge"]] == [
-        "internal knowledge",
-        "external knowledge",
-        "combined knowledge",
-    ]
-    assert result["knowledge"][2].page_content == "Gold is here. Gold of the web."
-    assert len(result["candidates"]) == 3
-
-
 def test_nothing_found_anywhere_is_written_without_evidence() -> None:
     from selfcorrect_rag.search import RetrieverWebSearch
 

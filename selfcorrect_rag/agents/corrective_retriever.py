@@ -18,7 +18,7 @@ from selfcorrect_rag.models.from_name import Evaluator
 from selfcorrect_rag.nodes.node import add_node
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.recompose_knowledge import external_scores, internal_scores
-from selfcorrect_rag.nodes.refine_strips import Decompose, StripFilter
+from selfcorrect_rag.nodes.refine_strips import StripFilter
 from selfcorrect_rag.nodes.rewrite_query import Rewriter
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import Web
@@ -45,7 +45,6 @@ class CorrectiveRetriever(BaseRetriever):
         web_search: Web = None,
         *,
         rewriter: Rewriter | None = None,
-        decompose: Decompose | None = None,
         strip_filter: StripFilter | None = None,
         reranker: BaseDocumentCompressor | None = None,
         settings: CRAGSettings | Mapping[str, Any] | None = None,
@@ -66,7 +65,6 @@ class CorrectiveRetriever(BaseRetriever):
             web_search,
             chosen,
             rewriter=rewriter,
-            decompose=decompose,
             strip_filter=strip_filter,
             reranker=reranker,
         )

@@ -29,7 +29,7 @@ from selfcorrect_rag.errors import (
 )
 from selfcorrect_rag.evaluation.runner import AllFailed
 from selfcorrect_rag.journal import Journal, digest, open_run, write_rows
-from selfcorrect_rag.nodes.costs import CallCounter
+from selfcorrect_rag.nodes.limits import CallCounter
 from selfcorrect_rag.serving.config import DEFAULT_INDEX, ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 
@@ -212,9 +212,9 @@ async def _ask(graph: Runnable[Any, Any], question: Question) -> dict[str, Any]:
     row = {"question": question.text, **dict.fromkeys(list(COLUMNS)[2:]), "kept": question.kept}
     try:
         config = RunnableConfig(callbacks=[counter])
-        row |= answered(await graph.ainvoke({"question": question.text}, config), counter.usage())
+        row |= answered(await graph.ainvoke({"question": question.text}, config), counter.usage)
     except Exception as error:  # whatever it is, the other questions are asked
-        row |= {"error": describe_error(error), "model_calls": counter.model_calls}
+        row |= {"error": describe_error(error), "model_calls": counter.usage["model_calls"]}
         row |= {"citations": [], "grades": [], "notes": []}
     row["seconds"] = round(time.monotonic() - started, 3)
     return row

@@ -6,74 +6,52 @@ from typing import Any
 
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
-from selfcorrect_rag.nodes.citations import cited_passages, cited_text, settled
 from selfcorrect_rag.nodes.generate_and_critique import NO_TEXT, UNREADABLE, scored
-from selfcorrect_rag.nodes.limits import limit_met, stopped
+from selfcorrect_rag.nodes.limits import is_ended, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.nodes.write_answer import say
 from selfcorrect_rag.reflection import best_path_score
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate, Source
+from selfcorrect_rag.state import Beam, Candidate
 
 
 def beam_select(
-    llm: ReflectionLLM | Model,
-    settings: SelfRAGSettings | None = None,
-    source: Source = "passages",
+    llm: ReflectionLLM | Model, settings: SelfRAGSettings | None = None
 ) -> Node[SelfRAGSettings]:
     """Keep the ``beam_width`` best partial answers and the best finished one (section 3.3).
 
     A finished answer does not count towards ``beam_width``, since partial ones have no ISUSE score
     yet. Beams that cannot beat it are not continued. A beam whose candidates are all dropped, or
-    for which a limit leaves no call, ends as it is. Ties go to the passage retrieved first. The
-    reply is streamed by segment, as soon as all beams share one.
+    for which a limit leaves no call, ends as it is. Ties go to the passage retrieved first.
     """
     model = as_reflection_llm(llm)
 
-    async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
-        settings, depth = run.settings, state["depth"]
+    def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
+        if is_ended(state):  # a model that failed late has ended the beams
+            return {}
+        settings, depth = run.settings, state["candidates"][-1]["depth"]
         new = [c for c in state["candidates"] if c["depth"] == depth]
-        update = {"depth": depth + 1, **selected(state, settings, new)}
+        update = selected(state["beams"], settings, new)
         beams: list[Beam] = update["beams"]
         if any(beam["next"] for beam in beams) and (
             limit := limit_met(state, settings, model.most_calls(1), settings.segment_tokens)
         ):
-            notes = update.get("notes", [])
-            update |= stopped(run, limit, f"the answer ends after segment {depth + 1}")
-            update["notes"] = [*notes, *update["notes"]]
-            update["beams"] = beams = _best_first([{**beam, "next": None} for beam in beams])
-        best = beams[0]
-        if not best["segments"]:
-            return update
-        now = settled(beams)
-        run.emit(
-            {
-                "event": "segment_chosen",
-                "text": best["segments"][-1]["text"],
-                "passage": best["segments"][-1]["passage"],
-                "score": best["score"],
-                "answer": " ".join(segment["text"] for segment in best["segments"]),
-                "settled": len(now),
-            }
-        )
-        # A closed set streams the option, not the segment; write_answer streams the rest.
-        if now and not settings.closed and any(beam["next"] for beam in beams):
-            size = sum(len(passage.page_content) for passage in state[source])
-            citations = await run.compute(cited_passages, now, state, source, characters=size)
-            text = cited_text(now, citations)
-            say(state, run, text, state["said"])
-            update["said"] = len(text)
+            marks = stopped(run, limit, f"the answer ends after segment {depth + 1}")
+            beams = _best_first([{**beam, "next": None} for beam in beams])
+            notes = [*update.get("notes", []), *marks["notes"]]
+            update |= {**marks, "beams": beams, "notes": notes}
+        path, score = beams[0]["segments"], beams[0]["score"]
+        if path:
+            answer = " ".join(segment["text"] for segment in path)
+            last = {"text": path[-1]["text"], "passage": path[-1]["passage"]}
+            run.emit("segment_chosen", **last, score=score, answer=answer)
         return update
 
     return Node("beam_select", step, SelfRAGSettings.of(settings))
 
 
-def selected(
-    state: Mapping[str, Any], settings: SelfRAGSettings, new: Sequence[Candidate]
-) -> Update:
+def selected(beams: Sequence[Beam], settings: SelfRAGSettings, new: Sequence[Candidate]) -> Update:
     """Return the beams after the segment whose candidates are ``new``, best first, and what else
     that changes: ``notes``, ``options``, ``constraints_met``."""
-    beams: list[Beam] = state["beams"]
     allowed = [c for c in new if c["dropped"] is None]
     if settings.closed and allowed:
         return _best_option(beams, allowed)
@@ -81,8 +59,7 @@ def selected(
     racing += [_extended(beams, candidate) for candidate in allowed]
     racing += _ended(beams, new)
     if racing and not settings.closed:
-        further = settings.depth - state["depth"] - 1
-        return {"beams": surviving(racing, settings, further)}
+        return {"beams": surviving(racing, settings, settings.depth - new[0]["depth"] - 1)}
     best = max(new, key=lambda candidate: (bool(candidate["text"]), candidate["path_score"]))
     return {
         "beams": [{**_extended(beams, best), "next": None}],
@@ -153,10 +130,9 @@ def _best_option(beams: Sequence[Beam], allowed: Sequence[Candidate]) -> Update:
     ranked = dict(sorted(sums.items(), key=lambda item: -item[1]))
     winner, score = next(iter(ranked.items()))
     best = max(backing[winner], key=lambda candidate: candidate["score"])
-    update: Update = {
+    unread = len(allowed) - sum(map(len, backing.values()))
+    return {
         "beams": [{**_extended(beams, best), "next": None, "score": score}],
         "options": ranked,
+        "notes": [f"{unread} of {len(allowed)} candidates match no option; ignored"] * bool(unread),
     }
-    if unread := len(allowed) - sum(map(len, backing.values())):
-        update["notes"] = [f"{unread} of {len(allowed)} candidates match no option; ignored"]
-    return update

@@ -1,14 +1,13 @@
 """Citations: the relevant texts that an answer was written from."""
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.intake import source_of, title_line, title_of
 from selfcorrect_rag.prompts.reading import is_refusal, sentence_stating, without_marks
-from selfcorrect_rag.state import Beam, Candidate, Citation, Source
+from selfcorrect_rag.state import Candidate, Citation, Source
 
 RELEVANT = 0.5
 """Minimum ISREL score of a cited passage."""
@@ -85,10 +84,3 @@ def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> 
         numbers = [c["number"] for c in citations if segment["depth"] in c["segments"]]
         texts.append(without_marks(segment["text"]) + "".join(f" [{n}]" for n in numbers))
     return " ".join(texts)
-
-
-def settled(beams: Sequence[Beam]) -> list[Candidate]:
-    """The common prefix of all beams: its segments are part of the answer whichever beam wins."""
-    paths = [[(s["depth"], s["beam"], s["passage"]) for s in b["segments"]] for b in beams]
-    shared = takewhile(lambda places: len({*places}) == 1, zip(*paths, strict=False))
-    return beams[0]["segments"][: len(list(shared))]

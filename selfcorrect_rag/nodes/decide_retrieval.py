@@ -16,7 +16,44 @@ from selfcorrect_rag.reflection import (
     retrieval_probability,
 )
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Decision, Limit, Step
+from selfcorrect_rag.state import Beam, Decision, Step
+
+
+def decide_retrieval(
+    llm: ReflectionLLM | Model, settings: SelfRAGSettings | None = None
+) -> Node[SelfRAGSettings]:
+    """Decide before the first segment. Generates one token, or none in modes always and never.
+
+    If a limit leaves calls for one candidate only, evidence is retrieved without asking.
+    """
+    model = as_reflection_llm(llm)
+
+    async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
+        mode, probability, threshold, update = run.settings.mode, None, None, dict[str, Any]()
+        first: Step = "none" if mode == "never" else "retrieve"
+        calls = model.most_calls(1, choose=True) + model.most_calls(1)
+        limit = limit_met(state, run.settings, calls, 1 + run.settings.segment_tokens)
+        if mode == "adaptive" and limit:
+            update = stopped(run, limit, "evidence was retrieved without asking for the decision")
+        elif mode == "adaptive":
+            threshold = run.settings.threshold
+            prompt = decision_prompt(question_text(state["question"], run.settings.instruction))
+            (segment,) = await run.segments(model.choose, model.achoose, [prompt], Group.RETRIEVE)
+            reflection = next(filter(is_readable, segment["reflections"]), None)
+            if reflection is None:
+                note = "the model did not say whether it needs evidence: evidence was retrieved"
+                update = {"notes": [note]}
+            else:
+                first = next_step(reflection, run.settings, has_evidence=False)
+                probability = retrieval_probability(reflection)
+        decision = Decision(
+            retrieve=first == "retrieve", probability=probability, threshold=threshold, mode=mode
+        )
+        run.emit("retrieval_decided", **decision)
+        beam = Beam(segments=[], score=0.0, next=first, cut=None, retrieved=[])
+        return {"retrieval": decision, "beams": [beam], **update}
+
+    return Node("decide_retrieval", step, SelfRAGSettings.of(settings))
 
 
 def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: bool) -> Step:
@@ -34,51 +71,3 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: b
     if settings.mode == "always" or retrieval_probability(reflection) > threshold:
         return "retrieve"
     return "none"
-
-
-def decide_retrieval(
-    llm: ReflectionLLM | Model, settings: SelfRAGSettings | None = None
-) -> Node[SelfRAGSettings]:
-    """Decide before the first segment. Generates one token, or none in modes always and never.
-
-    If a limit leaves calls for one candidate only, evidence is retrieved without asking.
-    """
-    model = as_reflection_llm(llm)
-
-    async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
-        settings, probability, update = run.settings, None, {}
-        first: Step = "none" if settings.mode == "never" else "retrieve"
-        limit = limit_on_decision(model, state, settings)
-        if limit:
-            update = stopped(run, limit, "evidence was retrieved without asking for the decision")
-        elif settings.mode == "adaptive":
-            prompt = decision_prompt(question_text(state["question"], settings.instruction))
-            (segment,) = await run.segments(model.choose, model.achoose, [prompt], Group.RETRIEVE)
-            reflection = next(filter(is_readable, segment["reflections"]), None)
-            if reflection is None:
-                note = "the model did not say whether it needs evidence: evidence was retrieved"
-                update = {"notes": [note]}
-            else:
-                first = next_step(reflection, settings, has_evidence=False)
-                probability = retrieval_probability(reflection)
-        decision = Decision(
-            retrieve=first == "retrieve",
-            probability=probability,
-            threshold=settings.threshold if settings.mode == "adaptive" and not limit else None,
-            mode=settings.mode,
-        )
-        run.emit({"event": "retrieval_decided", **decision})
-        beam = Beam(segments=[], score=0.0, next=first, cut=None, retrieved=[])
-        return {"retrieval": decision, "beams": [beam], **update}
-
-    return Node("decide_retrieval", step, SelfRAGSettings.of(settings))
-
-
-def limit_on_decision(
-    llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSettings
-) -> Limit | None:
-    """Return the limit that leaves no call for the decision; None if there is none."""
-    if settings.mode != "adaptive":
-        return None
-    calls = llm.most_calls(1, choose=True) + llm.most_calls(1)
-    return limit_met(state, settings, calls, 1 + settings.segment_tokens)

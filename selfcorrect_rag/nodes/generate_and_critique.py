@@ -14,14 +14,12 @@ from selfcorrect_rag.prompts.reading import closed_answer, option_labels, option
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Group,
-    Reflection,
     ScoredSegment,
     critique,
     is_readable,
     path_score,
     path_terms,
     probabilities,
-    segment_score,
     segment_terms,
     sequence_probability,
 )
@@ -52,8 +50,8 @@ def generate_and_critique(
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         settings, passages = run.settings, state[source]
-        beams = first_beams(state, "retrieve", range(len(passages)))
-        requests, is_critiqued, limit = batch_of(model, {**state, "beams": beams}, settings)
+        beams, known = first_beams(state, "retrieve", range(len(passages))), state["candidates"]
+        requests, is_critiqued, limit = _batch(model, {**state, "beams": beams}, settings)
         question = question_text(state["question"], settings.instruction)
         prompts = await run.compute(
             lambda: [
@@ -71,38 +69,29 @@ def generate_and_critique(
             critique=is_critiqued,
             whole=settings.short,
         )
-        options = await _options(run, model, state, [segment["text"] for segment in segments])
         candidates = []
-        for request, segment, option in zip(requests, segments, options, strict=True):
+        for request, segment in zip(requests, segments, strict=True):
             written = beams[request[0]]["segments"]
             candidate = _candidate(written, settings, request, segment)
-            candidate["depth"], candidate["option"] = state["depth"], option
-            candidate["parent"] = state["candidates"].index(written[-1]) if written else None
+            candidate["depth"] = known[-1]["depth"] + 1 if known else 0
+            candidate["parent"] = known.index(written[-1]) if written else None
             candidates.append(candidate)
-            run.emit(
-                {
-                    "event": "candidate_scored",
-                    "depth": candidate["depth"],
-                    "beam": candidate["beam"],
-                    "passage": candidate["passage"],
-                    "text": candidate["text"],
-                    "critique": candidate["critique"],
-                    "score": candidate["score"],
-                }
-            )
-        update: Update = {"notes": []}
+            shown = ("depth", "beam", "passage", "text", "critique", "score")
+            run.emit("candidate_scored", **{key: candidate[key] for key in shown})  # type: ignore[literal-required]
+        if settings.closed:
+            await _add_options(run, model, state, candidates)
+        is_asked = is_critiqued and isinstance(model, PromptedReflectionLLM)
+        update: Update = {"candidates": candidates, "notes": _notes(segments, is_asked)}
         if limit:
             what = f"the first {len(segments)} of the candidates were written"
-            what += "" if is_critiqued else ", without critique"
-            update = stopped(run, limit, what)
-        is_asked = is_critiqued and isinstance(model, PromptedReflectionLLM)
-        notes = [*_notes(segments, is_asked), *update["notes"]]
-        return {**update, "candidates": candidates, "notes": notes}
+            marks = stopped(run, limit, what + ("" if is_critiqued else ", without critique"))
+            update = {**update, **marks, "notes": [*update["notes"], *marks["notes"]]}
+        return update
 
     return Node("generate_and_critique", step, SelfRAGSettings.of(settings), best_so_far)
 
 
-def batch_of(
+def _batch(
     llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSettings
 ) -> tuple[list[Request], bool, Limit | None]:
     """Return as many segments as the limits allow, at least one, whether they are critiqued, and
@@ -121,38 +110,36 @@ def batch_of(
         elif beam["next"] is not None:  # no evidence wanted, or none found
             requests.append((index, "none", None))
     met = limit(len(requests))
-    number = len(requests)
-    if met:
-        number = next((n for n in range(len(requests) - 1, 1, -1) if not limit(n)), 1)
+    if met is None:
+        return requests, True, None
+    number = next((n for n in range(len(requests) - 1, 1, -1) if not limit(n)), 1)
     return requests[:number], limit(number) != "max_model_calls", met
 
 
-async def _options(
-    run: Run[SelfRAGSettings], llm: ReflectionLLM, state: Mapping[str, Any], texts: Sequence[str]
-) -> list[str | None]:
-    """The option that each text gives, in closed sets: word for word, or as a chat model says."""
+async def _add_options(
+    run: Run[SelfRAGSettings],
+    llm: ReflectionLLM,
+    state: Mapping[str, Any],
+    candidates: Sequence[Candidate],
+) -> None:
+    """Set the option that each candidate gives, word for word or as a chat model says."""
     options, most = run.settings.options, run.settings.max_model_calls
-    if not run.settings.closed:
-        return [None] * len(texts)
-    found = [closed_answer(text, options) for text in texts]
-    asked = [i for i, text in enumerate(texts) if found[i] is None and text.strip()]
+    for candidate in candidates:
+        candidate["option"] = closed_answer(candidate["text"], options)
+    asked = [c for c in candidates if c["option"] is None and c["text"].strip()]
     if most is not None:
         spent = sum(step["model_calls"] for step in (*state["route"], run.costs))
         asked = asked[: max(0, most - spent) // CALLS_AN_OPTION]
-    if asked and options and isinstance(llm, PromptedReflectionLLM):
-        classifier, label = ChatClassifier(llm.critic or llm.model), option_labels(options)
-        questions = [
-            Classification(
-                option_prompt(state["question"], texts[i], options), (LabelField(label),)
-            )
-            for i in asked
-        ]
-        results = await run.call(classifier.classify, classifier.aclassify, questions)
-        for i, result in zip(asked, results, strict=True):
-            said = result.predictions[0] if result.error is None else None
-            if said is not None and said.label.isdigit():
-                found[i] = options[int(said.label) - 1]
-    return found
+    if not (asked and options and isinstance(llm, PromptedReflectionLLM)):
+        return
+    classifier, label = ChatClassifier(llm.critic or llm.model), option_labels(options)
+    prompts = [option_prompt(state["question"], c["text"], options) for c in asked]
+    questions = [Classification(prompt, (LabelField(label),)) for prompt in prompts]
+    results = await run.call(classifier.classify, classifier.aclassify, questions)
+    for candidate, result in zip(asked, results, strict=True):
+        said = result.predictions[0] if result.error is None else None
+        if said is not None and said.label.isdigit():
+            candidate["option"] = options[int(said.label) - 1]
 
 
 def _candidate(
@@ -168,15 +155,30 @@ def _candidate(
         # ISREL is given before the first word. A later one is about a passage that the model made
         # up, behind a [Retrieval] of its own.
         reflections = [r for r in reflections if r["group"] != Group.ISREL or r["position"] == 0]
-    scores = critique(reflections)
-    sequence = sequence_probability(segment["logprob"], segment["tokens"])
-    weights, rule = settings.weights, settings.path_rule
-    path = [*scored(written), ScoredSegment(scores, sequence, step == "retrieve")]
+    readable = list(filter(is_readable, reflections))
+    next_readable = segment["next"] is not None and is_readable(segment["next"])
     following: Step | None = None
-    if segment["next"] is not None and is_readable(segment["next"]):
+    if segment["next"] is not None and next_readable:
         following = next_step(segment["next"], settings, has_evidence=passage is not None)
+    dropped = None
+    if segment["finish_reason"] == "pruned":
+        dropped = "pruned by ISREL"
+    elif (
+        not (segment["logprob"] or 0.0) < math.inf  # or NaN
+        or len(readable) < len(reflections)
+        or (segment["next"] is not None and not next_readable)
+    ):
+        dropped = UNREADABLE
+    elif broken := [r["token"] for r in reflections if r["token"] in settings.hard_constraints]:
+        dropped = f"hard constraint {broken[0]}"  # section 3.3: of the chosen tokens
+    elif not segment["text"]:
+        dropped = NO_TEXT
+    scores, weights, rule = critique(readable), settings.weights, settings.path_rule
+    sequence = sequence_probability(segment["logprob"], segment["tokens"])
+    terms = segment_terms(scores, sequence, weights)
+    path = [*scored(written), ScoredSegment(scores, sequence, step == "retrieve")]
     judgements: dict[str, dict[str, float]] = {}
-    for reflection in filter(is_readable, reflections):
+    for reflection in readable:
         judgements.setdefault(reflection["group"], probabilities(reflection["logprobs"]))
     return Candidate(
         depth=0,
@@ -190,15 +192,15 @@ def _candidate(
         critique=scores,
         sequence_probability=sequence,
         hard=[str(r["group"]) for r in segment["reflections"] if r.get("prompted") == "hard"],
-        score=segment_score(scores, sequence, weights),
-        terms=segment_terms(scores, sequence, weights),
+        score=sum(term["weight"] * term["value"] for term in terms),
+        terms=terms,
         path_score=path_score(path, weights, rule),
         path_rule=rule,
         path_terms=path_terms(path, weights, rule),
         next=following,
         finish_reason=segment["finish_reason"],
         option=None,
-        dropped=_dropped(segment, reflections, settings),
+        dropped=dropped,
         chosen=False,
     )
 
@@ -209,21 +211,6 @@ def scored(path: Sequence[Candidate]) -> list[ScoredSegment]:
         ScoredSegment(c["critique"], c["sequence_probability"], c["step"] == "retrieve")
         for c in path
     ]
-
-
-def _dropped(
-    segment: Segment, reflections: Sequence[Reflection], settings: SelfRAGSettings
-) -> str | None:
-    """Why a candidate may not be chosen; hard constraints (section 3.3) test the chosen tokens."""
-    if segment["finish_reason"] == "pruned":
-        return "pruned by ISREL"
-    given = [*reflections, *([segment["next"]] if segment["next"] else [])]
-    if not (segment["logprob"] or 0.0) < math.inf or not all(map(is_readable, given)):  # or NaN
-        return UNREADABLE
-    broken = [r["token"] for r in reflections if r["token"] in settings.hard_constraints]
-    if broken:
-        return f"hard constraint {broken[0]}"
-    return None if segment["text"] else NO_TEXT
 
 
 def _notes(segments: Sequence[Segment], is_asked: bool) -> list[str]:

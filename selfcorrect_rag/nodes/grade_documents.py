@@ -8,10 +8,10 @@ from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
-from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, best_so_far, limit_met, stopped
+from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, add_costs, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.web_search import check_approval
-from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings, Settings
+from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import Grade
 from selfcorrect_rag.thresholds import Action, Thresholds
 
@@ -46,22 +46,14 @@ def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) 
             for i, (passage, score) in enumerate(zip(passages, scores, strict=True))
         ]
         thresholds = chosen.thresholds(judge.thresholds)
-        action, branches = _triggered(chosen, thresholds, scores)
+        action = _triggered(chosen, thresholds, scores)
         bounds = asdict(thresholds)
-        run.emit(
-            {
-                "event": "graded",
-                "grades": grades,
-                "action": action,
-                "upper": bounds["upper"],
-                "lower": bounds["lower"],
-            }
-        )
+        run.emit("graded", grades=grades, action=action, **bounds)
         return {
             "grades": grades,
             "action": action,
             "thresholds": bounds,
-            "branches": branches,
+            "branches": BRANCHES[action],
             "notes": judge.notes,
         }
 
@@ -80,29 +72,18 @@ async def score(
     asked = {"question": question, "passages": texts}
     scores: list[float] = (await run.call(grade.invoke, grade.ainvoke, asked))["scores"]
     if run.costs["model_calls"] == before and calls:
-        run.add({"model_calls": calls, "prompt_tokens": None, "generated_tokens": None})
+        add_costs(run.costs, model_calls=calls, prompt_tokens=None, generated_tokens=None)
     return scores
 
 
-def calls_left(state: Mapping[str, Any], settings: Settings) -> list[int | str | None]:
-    """Return how much of the limits is left, as far as a step's result depends on it."""
-    most, spent = settings.max_model_calls, sum(run["model_calls"] for run in state["route"])
-    enough = 100  # more than a step makes
-    return [None if most is None else min(most - spent, enough), limit_met(state, settings, 0)]
-
-
-def _triggered(
-    settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]
-) -> tuple[Action, list[str]]:
-    """Return the action of scores, without the one that the settings ablate (Table 2), and its
-    branches: both if Self-CRAG reads all contexts."""
+def _triggered(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[float]) -> Action:
+    """Return the action of scores, without the one that the settings ablate (Table 2)."""
     if settings.without_action == "ambiguous":
         thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
     action = thresholds.action(scores)
     if action == settings.without_action:
         action = "ambiguous"
-    everything = isinstance(settings, SelfCRAGSettings) and settings.contexts == "all"
-    return action, BRANCHES["ambiguous" if everything else action]
+    return action
 
 
 def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:

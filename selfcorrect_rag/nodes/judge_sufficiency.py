@@ -51,7 +51,7 @@ def judge_sufficiency(
         return max((probabilities(logprobs)[RELEVANT] for logprobs in isrel), default=None)
 
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
-        documents = state[source]
+        documents, wanted = state[source], run.settings.sufficient_context or 0.0
         most = 2 * bool(documents)  # an unreadable answer is asked again
         if documents and isinstance(behind, ReflectionLLM):
             most = behind.most_calls(len(documents), choose=True)
@@ -61,7 +61,6 @@ def judge_sufficiency(
         if found is None:
             note = "the model did not say whether what was found is enough to answer"
             return {"notes": [note]}
-        wanted = run.settings.sufficient_context or 0.0
         if found >= wanted:
             return {"sufficiency": found}
         return {
@@ -70,15 +69,14 @@ def judge_sufficiency(
             **answered(state, run, REFUSAL, REFUSAL, []),
         }
 
-    return Node("judge_sufficiency", step, settings or Settings(), _failed)
+    def failed(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
+        note = f"whether what was found is enough to answer was not judged: {fault.reason}"
+        return {"notes": [note]}
+
+    return Node("judge_sufficiency", step, settings or Settings(), failed)
 
 
 def needs_judgement(state: Mapping[str, Any]) -> bool:
     """Return whether the turn's settings ask for it, and nothing is written yet."""
     asked = state["settings"].get("sufficient_context") is not None
-    return asked and not state.get("depth")
-
-
-def _failed(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
-    note = f"whether what was found is enough to answer was not judged: {fault.reason}"
-    return {"notes": [note]}
+    return asked and not state.get("candidates")

@@ -1,4 +1,4 @@
-"""How a run ends early: limits on its cost, and faults after something was written.
+"""The costs of a node's run, and how a run ends early: limits on costs, and late faults.
 
 The limits are ``max_model_calls`` and ``max_tokens``. A step begins only if its model calls fit,
 with one reserved for the answer, and if its maximum output fits into the tokens left. Prompt tokens
@@ -7,16 +7,96 @@ does not report are not counted. The answer itself is always written.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.outputs import LLMResult
 
 from selfcorrect_rag.errors import Fault
-from selfcorrect_rag.nodes.node import Run, Update
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state import Beam, Limit, Step, Stop, known_tokens
+from selfcorrect_rag.state import FREE, Beam, Limit, Segment, Step, Stop, Usage, known_tokens
+
+if TYPE_CHECKING:
+    from selfcorrect_rag.nodes.node import Run, Update
 
 FOR_THE_ANSWER = 1
 """Model calls reserved for the answer."""
-STEPS: Collection[Step] = ("retrieve", "continue", "none")
+
+
+class CallCounter(BaseCallbackHandler):
+    """Counts model calls and the tokens that they report; a model inside a model counts once."""
+
+    run_inline = True
+
+    def __init__(self) -> None:
+        """Count from zero."""
+        self.usage: Usage = {**FREE}
+        self._parents: dict[UUID, UUID | None] = {}
+        self._counted: set[UUID] = set()
+
+    def on_chain_start(
+        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        self._parents[run_id] = parent_run_id
+
+    def on_chat_model_start(
+        self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
+    ) -> None:
+        self._parents[run_id] = parent_run_id
+        while parent_run_id is not None:  # what it is inside of is not counted
+            self._counted.add(parent_run_id)
+            parent_run_id = self._parents.get(parent_run_id)
+
+    on_llm_start = on_chat_model_start
+
+    def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
+        if run_id not in self._counted:
+            self._counted.add(run_id)  # a bound model may hold this handler twice
+            calls, read, written = usage_of(response)
+            add_costs(self.usage, model_calls=calls, prompt_tokens=read, generated_tokens=written)
+
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        if run_id not in self._counted:
+            self._counted.add(run_id)
+            self.usage["model_calls"] += 1
+
+
+def add_costs(costs: Usage, **more: Any) -> None:
+    """Add ``more`` to costs; None, a number that a model did not report, makes a sum None."""
+    sums: dict[str, Any] = cast(dict[str, Any], costs)
+    for key, count in more.items():
+        sums[key] = None if count is None or sums[key] is None else sums[key] + count
+
+
+def usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
+    """Return calls, prompt tokens and generated tokens, as the model reports them."""
+    generation = response.generations[0][0]
+    info = generation.generation_info or {}
+    calls = info.get("requests") or 1
+    counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
+    if counted:
+        return calls, counted["input_tokens"], counted["output_tokens"]
+    usage = (response.llm_output or {}).get("token_usage") or {}
+    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return calls, info.get("prompt_tokens", read), info.get("tokens", written)
+
+
+def batch_usage(segments: Sequence[Segment]) -> dict[str, Any]:
+    """Return the costs of the batch that wrote ``segments``: one model call, unless the provider
+    takes one request per prompt."""
+    requests = sum(segment["requests"] for segment in segments)
+    read: int | None = sum(segment["prompt_tokens"] for segment in segments)
+    written: int | None = sum(segment["tokens"] for segment in segments)
+    if not read and requests:  # a provider that reports no tokens; a local model may read none
+        read = written = None
+    return {
+        "model_calls": max(1, requests),
+        "prompts": len(segments),
+        "prompt_tokens": read,
+        "generated_tokens": written,
+        "pruned": sum(segment["finish_reason"] == "pruned" for segment in segments),
+    }
 
 
 def limit_met(
@@ -35,22 +115,22 @@ def limit_met(
     return None
 
 
-def stopped(run: Run[Any], by: Stop, what: str) -> Update:
+def stopped(run: "Run[Any]", by: Stop, what: str) -> "Update":
     """Return the update that records that a limit was met or a part failed, and what was done."""
     bound = getattr(run.settings, by, None)
     note = what if bound is None else f"{by} is {bound}: {what}"
-    run.emit({"event": "stopped", "by": by, "note": note})
+    run.emit("stopped", by=by, note=note)
     return {"stopped": by, "notes": [note]}
 
 
 def best_so_far(
-    state: Mapping[str, Any], run: Run[Any], fault: Fault, ends: Collection[Step] = STEPS
-) -> Update:
-    """End the beams whose next step is one of ``ends``, so that the best text becomes the answer.
-
-    Raises:
-        Fault: nothing has been written yet.
-    """
+    state: Mapping[str, Any],
+    run: "Run[Any]",
+    fault: Fault,
+    ends: Collection[Step] = ("retrieve", "continue", "none"),
+) -> "Update":
+    """End the beams whose next step is one of ``ends``, so that the best text becomes the answer;
+    raise ``fault`` if nothing is written yet."""
     beams = state["beams"]
     written = max((len(beam["segments"]) for beam in beams), default=0)
     if not written:

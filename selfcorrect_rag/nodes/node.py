@@ -24,7 +24,7 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.stream import CustomTransformer
 from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
-from selfcorrect_rag.errors import BadArgument, Fault, ModelFailed, NoQuestion, wrap_errors
+from selfcorrect_rag.errors import Fault, ModelFailed, NoQuestion, wrap_errors
 from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_text
 from selfcorrect_rag.models.classification import (
     ChatClassifier,
@@ -35,10 +35,18 @@ from selfcorrect_rag.models.classification import (
 from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.off_loop import LONG, off_loop
-from selfcorrect_rag.nodes.costs import CallCounter, batch_usage
+from selfcorrect_rag.nodes.limits import CallCounter, add_costs, batch_usage
 from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, total
+from selfcorrect_rag.state import (
+    FREE,
+    Segment,
+    StepRun,
+    Usage,
+    blank_state,
+    known_tokens,
+    total,
+)
 
 Update = dict[str, Any]
 S = TypeVar("S", bound=Settings)
@@ -46,6 +54,8 @@ T = TypeVar("T")
 
 MAX_WRITTEN = 100_000
 """Maximum characters of one text that a model writes; the rest is cut."""
+MANY_CALLS = 1_000
+"""More model calls than a step makes: a limit that leaves them does not change its result."""
 ASK = 'give {"question": "..."}, or messages that end with a human message'
 _BLANK = blank_state()
 
@@ -86,7 +96,7 @@ class Run(Generic[S]):
             return sync(*args, **options)
         finally:
             var_child_runnable_config.reset(token)
-            self.add(counter.usage())
+            add_costs(self.costs, **counter.usage)
 
     async def segments(
         self,
@@ -98,12 +108,14 @@ class Run(Generic[S]):
         """Call ``choose`` or ``generate_segments`` of a ReflectionLLM, counted as one batch."""
         options["callbacks"] = self.config.get("callbacks")
         try:
-            is_async = self.is_async
-            segments = await asynchronous(*args, **options) if is_async else sync(*args, **options)
+            if self.is_async:
+                segments = await asynchronous(*args, **options)
+            else:
+                segments = sync(*args, **options)
         except Exception:
-            self.add({"model_calls": 1})
+            add_costs(self.costs, model_calls=1)
             raise
-        self.add(batch_usage(segments))
+        add_costs(self.costs, **batch_usage(segments))
         return segments
 
     async def compute(self, work: Callable[..., T], *args: Any, characters: int) -> T:
@@ -112,16 +124,16 @@ class Run(Generic[S]):
             return await off_loop(work, *args)
         return work(*args)
 
-    def emit(self, event: Mapping[str, Any]) -> None:
+    @property
+    def is_heard(self) -> bool:
+        """Whether anything listens to the run, so that its messages can be streamed."""
+        handlers = getattr(self.config.get("callbacks"), "handlers", ())
+        return bool(handlers) and TAG_NOSTREAM not in (self.config.get("tags") or ())
+
+    def emit(self, event: str, **fields: Any) -> None:
         """Send an event (docs/reference/graphs.md) to the custom stream, if there is a graph."""
         if self._runtime is not None:
-            self._runtime.stream_writer(event)
-
-    def add(self, usage: Mapping[str, Any]) -> None:
-        """Add costs to the step's."""
-        mine: dict[str, Any] = cast(dict[str, Any], self.costs)
-        for key, count in usage.items():
-            mine[key] = None if count is None or mine[key] is None else mine[key] + count
+            self._runtime.stream_writer({"event": event, **fields})
 
     def will_retry(self, policy: RetryPolicy | None, fault: Fault) -> bool:
         """Return whether LangGraph runs the node again if it raises ``fault``."""
@@ -273,13 +285,8 @@ class GraphOptions(TypedDict, total=False):
     """As shown in traces."""
 
 
-def split_options(
-    options: Mapping[str, Any], known: Any = GraphOptions
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a graph is built with and what it is compiled with, of the ``known`` options."""
-    if unknown := sorted(options.keys() - known.__optional_keys__):
-        possible = ", ".join(sorted(known.__optional_keys__))
-        raise BadArgument(f"there is no option {unknown[0]}; the options are {possible}")
+def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a graph is built with and what it is compiled with."""
     names = ("checkpointer", "cache", "interrupt_before", "interrupt_after", "name")
     compiling = {name: options[name] for name in names if name in options}
     building = {name: value for name, value in options.items() if name not in names}
@@ -301,12 +308,7 @@ def add_node(
     graph.add_node(name, node, retry_policy=retry_policy, cache_policy=cached, defer=defer)
 
 
-def cache_policy(
-    node: Node[Any],
-    model: object,
-    keys: Sequence[str],
-    extra: Callable[[dict[str, Any], Any], object] | None = None,
-) -> CachePolicy[Any] | None:
+def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePolicy[Any] | None:
     """Return the policy that caches a node's result by everything that it depends on.
 
     LangGraph's own key is the whole input and the node's name, so that two models on one cache
@@ -317,8 +319,7 @@ def cache_policy(
     Args:
         node: the node.
         model: the model or evaluator that it calls.
-        keys: state keys that it reads, besides the question.
-        extra: from state and settings to what else it depends on, such as what a limit allows.
+        keys: state keys that it reads, besides the question, the settings and the costs so far.
     """
     # A wrapper holds the model as llm, model or critic.
     inside = [model, *(getattr(model, name, None) for name in ("llm", "model", "critic"))]
@@ -327,11 +328,15 @@ def cache_policy(
     asks = [node.name, identity(model), repr(getattr(model, "thresholds", None))]
 
     def key(state: dict[str, Any]) -> str:
-        state = {**_BLANK, **state, "question": state.get("standalone_question")}
-        settings = node.turn_settings(state, None)
-        read = {name: state.get(name) for name in ("question", "settings", *keys)}
-        parts = [asks, read, extra(state, settings) if extra else None]
-        text = json.dumps(parts, default=_key_part, sort_keys=True)
+        settings, route = node.turn_settings(state, None), state.get("route") or []
+        most, tokens = settings.max_model_calls, settings.max_tokens
+        left: list[int | None] = [None, None]
+        if most is not None:
+            left[0] = min(most - sum(run["model_calls"] for run in route), MANY_CALLS)
+        if tokens is not None:
+            left[1] = tokens - known_tokens(route)
+        read = {name: state.get(name) for name in ("standalone_question", "settings", *keys)}
+        text = json.dumps([asks, left, read], default=_key_part, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     return CachePolicy(key_func=key)
@@ -376,5 +381,5 @@ async def choose(
         if result.error is not None:
             raise result.error
     if run.costs["model_calls"] == before:  # of a model that is not LangChain's
-        run.add({"model_calls": 1, "prompt_tokens": None, "generated_tokens": None})
+        add_costs(run.costs, model_calls=1, prompt_tokens=None, generated_tokens=None)
     return result.predictions[0]

@@ -1,18 +1,24 @@
-"""read_question: read the turn's question, settings and documents, and reset the state."""
+"""read_question and rewrite_follow_up: begin a turn with its question, settings and documents."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from uuid import uuid4
 
-from langchain_core.messages import HumanMessage, convert_to_messages
+from langchain_core.messages import AIMessage, HumanMessage, convert_to_messages
 from langgraph.types import Overwrite
 
-from selfcorrect_rag.errors import BadSettings, NoQuestion
+from selfcorrect_rag.errors import BadSettings, Fault, NoQuestion
 from selfcorrect_rag.intake import Admitted, admit, admit_question, as_documents
-from selfcorrect_rag.nodes.node import ASK, Node, Run, Update
+from selfcorrect_rag.models.from_name import Model, as_language_model
+from selfcorrect_rag.nodes.node import ASK, Node, Run, Update, ask
+from selfcorrect_rag.prompts.chat import follow_up_prompt
 from selfcorrect_rag.prompts.parts import as_text
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import blank_state
+
+RECENT, MAX_MESSAGE = 10, 4_000
+"""A follow-up is rewritten from the last messages, and so many characters of each."""
+MAX_QUESTION = 1_000
+"""Characters of a rewritten question; a model that writes more has answered, not rewritten."""
 
 
 def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _: {}) -> Node[Any]:
@@ -28,34 +34,34 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
     """
 
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
-        _refuse_configurable(run)
+        chosen, configurable = run.settings, run.config.get("configurable") or {}
+        for name in configurable.keys() & type(chosen).model_fields.keys():
+            if configurable[name] != getattr(chosen, name):  # a server copies the context there
+                reason = f'a setting is given as context={{"{name}": ...}}, not in configurable'
+                raise BadSettings(reason, name)
         question, message = _read_turn(state)
-        question, notes = admit_question(question, run.settings.question_characters)
-        given = state.get("documents")
-        passages = Admitted([], [])
+        question, notes = admit_question(question, chosen.question_characters)
+        given, passages = state.get("documents"), Admitted([], [])
         if given is not None:
-            documents, most = as_documents(given), run.settings.given_documents
+            documents, most = as_documents(given), chosen.given_documents
             if len(documents) > most:
                 notes.append(f"the first {most} of {len(documents)} given documents were taken")
+            documents, longest = documents[:most], chosen.document_characters
+            size = sum(len(document.page_content) for document in documents)
             passages = await run.compute(
-                admit,
-                documents[:most],
-                run.settings.document_characters,
-                "given documents",
-                characters=sum(len(document.page_content) for document in documents[:most]),
+                admit, documents, longest, "given documents", characters=size
             )
         return {
             **blank_state(),
             "candidates": Overwrite([]),
-            "settings": run.settings.set_fields(),
+            "settings": chosen.set_fields(),
             "original_question": question,
             "standalone_question": question,
             "fixed": given is not None,
             "passages": passages.documents,
             "notes": Overwrite([*notes, *passages.notes]),
             "human_message_id": None if message is None else message.id or "",
-            "reply_id": f"answer-{uuid4()}" if message is None else f"reply-to-{message.id}",
-            **first(run.settings),
+            **first(chosen),
         }
 
     return Node("read_question", step, settings, begins_turn=True)
@@ -82,13 +88,48 @@ def _read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
     return asked, message if asked == written else None
 
 
-def _refuse_configurable(run: Run[Any]) -> None:
-    """Refuse settings in ``configurable``, where a graph would ignore them.
+def rewrite_follow_up(follow_up: Model, settings: Settings | None = None) -> Node[Any]:
+    """Rewrite a question that refers to the conversation as a standalone one, by one model call;
+    not on a first turn.
 
-    A LangGraph server copies the context there; values that the context gives too are fine.
+    ``original_question`` keeps the user's own words. If the model fails or its output is unusable,
+    the original question is answered and a note says so.
     """
-    given = run.config.get("configurable") or {}
-    for name in given.keys() & type(run.settings).model_fields.keys():
-        if given[name] != getattr(run.settings, name):
-            reason = f'a setting is given as context={{"{name}": ...}}, not in configurable'
-            raise BadSettings(reason, name)
+    model = as_language_model(follow_up, "follow_up")
+
+    async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
+        earlier = _earlier(state)
+        if not earlier:
+            return {}
+        original = state.get("original_question") or state["question"]
+        text = await ask(run, model, follow_up_prompt(earlier[-RECENT:], original))
+        question = " ".join(text.split()).strip("\"'“”")
+        if not question or len(question) > MAX_QUESTION:
+            return _unchanged("the model's rewrite of the follow-up question was empty or too long")
+        run.emit("follow_up_rewritten", original_question=original, question=question)
+        return {"standalone_question": question, "question": question}
+
+    def failed(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
+        return _unchanged(f"rewriting the follow-up question failed: {fault.reason}")
+
+    return Node("rewrite_follow_up", step, settings or Settings(), failed)
+
+
+def _unchanged(why: str) -> Update:
+    return {"notes": [f"{why}; answered the original question"]}
+
+
+def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(Speaker, text) of each message before this turn, without tool and empty messages."""
+    messages = convert_to_messages(state.get("messages") or [])
+    if "human_message_id" not in state and messages and isinstance(messages[-1], HumanMessage):
+        messages = messages[:-1]  # in other graphs: ours record which message asks
+    ids = [message.id or "" for message in messages]
+    if state.get("human_message_id") in ids:
+        messages = messages[: ids.index(state["human_message_id"])]
+    said = [
+        ("user" if isinstance(message, HumanMessage) else "assistant", as_text(message.content))
+        for message in messages[-2 * RECENT :]
+        if isinstance(message, HumanMessage | AIMessage)
+    ]
+    return [(who, text[:MAX_MESSAGE]) for who, text in said if text.strip()]

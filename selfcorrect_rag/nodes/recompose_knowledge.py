@@ -5,7 +5,6 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.intake import source_of
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
 from selfcorrect_rag.nodes.limits import first_beams, is_ended
 from selfcorrect_rag.nodes.node import Node, Run, Update
@@ -30,7 +29,7 @@ def recompose_knowledge(settings: CRAGSettings | None = None) -> Node[Any]:
             notes.append(f"web search ({state['web_source']}): {state['web_failure']}")
         internal = recompose(state["strips"], state["passages"])
         external = recompose(state["web_strips"], state["web_results"])
-        run.emit({"event": "knowledge", "internal": len(internal), "external": len(external)})
+        run.emit("knowledge", internal=len(internal), external=len(external))
         knowledge = [*internal, *external]
         lower = state["thresholds"].get("lower", IRRELEVANT)
         judged: list[Judged | None] = [
@@ -43,12 +42,6 @@ def recompose_knowledge(settings: CRAGSettings | None = None) -> Node[Any]:
             notes.append("no knowledge was left: written from the best document retrieved")
         elif not knowledge:
             notes.append("no knowledge was found: written without")
-        elif isinstance(run.settings, SelfCRAGSettings) and run.settings.contexts == "all":
-            n = len(internal)
-            parts = {"internal": slice(0, n), "external": slice(n, None), "combined": slice(None)}
-            found = {kind: part for kind, part in parts.items() if knowledge[part]}
-            judged = [_best(judged[part]) for part in found.values()]
-            knowledge = [_merged(kind, knowledge[part]) for kind, part in found.items()]
         return {"knowledge": knowledge, "judged": judged, "notes": notes}
 
     return Node("recompose_knowledge", step, CRAGSettings.of(settings))
@@ -86,23 +79,6 @@ def _best_scores(
         scores += [grade["score"] for grade in grades if grade["document"] == i]
         best += [max(scores, default=None)] if kept else []
     return best
-
-
-def _best(judged: Sequence[Judged | None]) -> Judged | None:
-    """Return the best judgement among pieces that are merged into one."""
-    if "relevant" in judged:
-        return "relevant"
-    return None if None in judged else "irrelevant"
-
-
-def _merged(kind: str, found: Sequence[Document]) -> Document:
-    """Return one passage of several, with the first one's title and all their sources."""
-    sources = ", ".join(dict.fromkeys(filter(None, map(source_of, found))))
-    return Document(
-        " ".join(document.page_content for document in found),
-        metadata={"title": found[0].metadata.get("title") or "", "source": sources},
-        id=f"{kind} knowledge",
-    )
 
 
 def read_knowledge() -> Node[Any]:

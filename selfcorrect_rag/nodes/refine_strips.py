@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -19,8 +18,6 @@ from selfcorrect_rag.prompts.reading import sentences
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import Strip
 
-Decompose = Callable[[str], Sequence[str]]
-"""From the text of a document to its strips, in the order of the text."""
 StripFilter = Callable[[str, list[str]], Sequence[bool] | Awaitable[Sequence[bool]]]
 """From the question and strips, as an evaluator gets them, to whether each is kept. An async one
 works in async runs only."""
@@ -36,7 +33,6 @@ def refine_strips(
     evaluator: Evaluator,
     settings: CRAGSettings | None = None,
     *,
-    decompose: Decompose | None = None,
     strip_filter: StripFilter | None = None,
 ) -> Node[Any]:
     """Decompose the retrieved documents and keep the relevant strips (section 4.4).
@@ -44,33 +40,33 @@ def refine_strips(
     Args:
         evaluator: scores strips, all in one batch; unused if there is a ``strip_filter``.
         settings: the factory's.
-        decompose: a custom splitter, instead of the setting ``decomposition``.
         strip_filter: a custom filter, instead of scores, ``strip_threshold`` and ``strips``. A
             strip that it keeps scores 1, one that it drops -1.
     """
-    return _strips_node("refine_strips", evaluator, settings, decompose, strip_filter)
+    return _strips_node("refine_strips", evaluator, settings, strip_filter)
 
 
 def select_web_strips(
-    evaluator: Evaluator, settings: CRAGSettings | None = None, **own: Any
+    evaluator: Evaluator,
+    settings: CRAGSettings | None = None,
+    *,
+    strip_filter: StripFilter | None = None,
 ) -> Node[Any]:
     """Do the same as :func:`refine_strips` with the pages of the web (section 4.5)."""
-    return _strips_node("select_web_strips", evaluator, settings, **own)
+    return _strips_node("select_web_strips", evaluator, settings, strip_filter)
 
 
 def _strips_node(
     name: str,
     evaluator: Evaluator,
     settings: CRAGSettings | None,
-    decompose: Decompose | None = None,
-    strip_filter: StripFilter | None = None,
+    strip_filter: StripFilter | None,
 ) -> Node[Any]:
-    judge, split = as_evaluator(evaluator), decompose
-    for argument, given in (("decompose", split), ("strip_filter", strip_filter)):
-        if given is not None and not callable(given):
-            raise BadArgument(f"{argument} must be a function, got {type(given).__name__}")
-    source, switch = "passages", "refine"
-    place: Literal["strips", "web_strips"] = "strips"
+    judge = as_evaluator(evaluator)
+    if strip_filter is not None and not callable(strip_filter):
+        kind = type(strip_filter).__name__
+        raise BadArgument(f"strip_filter must be a function, got {kind}")
+    source, switch, place = "passages", "refine", "strips"
     if name == "select_web_strips":
         source, switch, place = "web_results", "select", "web_strips"
 
@@ -79,24 +75,19 @@ def _strips_node(
 
         def update(strips: list[Strip], **more: Any) -> Update:
             kept = sum(strip["kept"] for strip in strips)
-            run.emit({"event": place, "strips": len(strips), "kept": kept})
+            run.emit(place, strips=len(strips), kept=kept)
             return {place: strips, **more}
 
         if not getattr(chosen, switch):
-            return update(_cut(documents, partial(decompose_text, how="passage")))
-        if split is not None:
-            cut = partial(_cut, documents, split)
-            found = await call_function(run, cut, EvaluatorFailed, "decompose")
-        else:
-            own = partial(decompose_text, how=chosen.decomposition)
-            size = sum(len(document.page_content) for document in documents)
-            found = await run.compute(_cut, documents, own, characters=size)
+            return update(_cut(documents, "passage"))
+        size = sum(len(document.page_content) for document in documents)
+        found = await run.compute(_cut, documents, chosen.decomposition, characters=size)
         strips = _first_of_each(found, chosen.scored_strips)
         texts = [titled(documents[s["document"]], s["text"]) for s in strips]
         calls = 0 if strip_filter else judge.model_calls(texts)
         if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
             marks = stopped(run, limit, f"{source} were kept whole")
-            return update(_cut(documents, partial(decompose_text, how="passage")), **marks)
+            return update(_cut(documents, "passage"), **marks)
         notes = []
         if len(found) > len(strips):
             notes.append(
@@ -117,12 +108,11 @@ def _strips_node(
     return Node(name, step, CRAGSettings.of(settings), on_fault=best_so_far)
 
 
-def _cut(documents: Sequence[Document], split: Decompose) -> list[Strip]:
+def _cut(documents: Sequence[Document], how: Decomposition) -> list[Strip]:
     return [
         Strip(document=i, text=text, score=None, kept=True)
         for i, document in enumerate(documents)
-        for text in split(document.page_content)
-        if text.strip()
+        for text in decompose_text(document.page_content, how)
     ]
 
 

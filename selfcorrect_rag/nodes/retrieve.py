@@ -7,7 +7,7 @@ from langchain_core.documents import BaseDocumentCompressor, Document
 
 from selfcorrect_rag.errors import BadArgument, Fault, NoDocument, RetrievalFailed, wrap_errors
 from selfcorrect_rag.intake import admit, as_documents, name_of
-from selfcorrect_rag.nodes.limits import best_so_far, first_beams
+from selfcorrect_rag.nodes.limits import add_costs, best_so_far, first_beams
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings, SelfRAGSettings, Settings
@@ -27,23 +27,23 @@ def retrieve(
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         beams, passages = first_beams(state, "retrieve"), list(state["passages"])
-        wanting = [beam for beam in beams if beam["next"] == "retrieve"]
-        queries = list(dict.fromkeys(_query(state["question"], beam) for beam in wanting))
+        asked = {
+            i: _query(state["question"], beam)
+            for i, beam in enumerate(beams)
+            if beam["next"] == "retrieve"
+        }
+        queries = list(dict.fromkeys(asked.values()))
         found, notes = dict.fromkeys(queries, passages), list[str]()
         if not state["fixed"] and queries:
             found, notes = await _search(run, source, queries)
-        index = {_identity(passage): i for i, passage in enumerate(passages)}
-        extended = []
-        for beam in beams:
-            if beam["next"] == "retrieve":
-                query = _query(state["question"], beam)
-                retrieved = _merge(found[query], passages, index)
-                if not retrieved:
-                    notes.append(f"no passage was found for {query!r}: written without evidence")
-                titles = [name_of(passages[i]) for i in retrieved]
-                run.emit({"event": "retrieved", "query": query, "passages": titles})
-                beam = {**beam, "retrieved": retrieved}
-            extended.append(beam)
+        extended = list(beams)
+        for i, query in asked.items():
+            retrieved = _merge(found[query], passages)
+            if not retrieved:
+                notes.append(f"no passage was found for {query!r}: written without evidence")
+            titles = [name_of(passages[i]) for i in retrieved]
+            run.emit("retrieved", query=query, passages=titles)
+            extended[i] = {**beams[i], "retrieved": retrieved}
         return {"passages": passages, "beams": extended, "notes": notes}
 
     return Node("retrieve", step, SelfRAGSettings.of(settings), _end_asking_beams)
@@ -64,8 +64,7 @@ def retrieve_documents(
         if not state["fixed"]:
             found, notes = await _search(run, source, [question])
             passages = found[question]
-        titles = [name_of(passage) for passage in passages]
-        run.emit({"event": "retrieved", "query": question, "passages": titles})
+        run.emit("retrieved", query=question, passages=[name_of(passage) for passage in passages])
         return {"passages": passages, "notes": notes}
 
     return Node("retrieve", step, settings or CRAGSettings(), _without_passages)
@@ -85,10 +84,9 @@ def rerank(reranker: BaseDocumentCompressor, settings: Settings | None = None) -
         if not documents:
             return []
         sync, asynchronous = reranker.compress_documents, reranker.acompress_documents
+        callbacks = run.config.get("callbacks")
         with wrap_errors(RetrievalFailed, "the reranker"):
-            found = await run.call(
-                sync, asynchronous, documents, query, run.config.get("callbacks")
-            )
+            found = await run.call(sync, asynchronous, documents, query, callbacks)
             given = as_documents(found, "the reranker")
         return admit(given, run.settings.document_characters, "reranked documents").documents
 
@@ -96,17 +94,14 @@ def rerank(reranker: BaseDocumentCompressor, settings: Settings | None = None) -
         question, passages = state["question"], list(state["passages"])
         if not state["beams"]:
             return {"passages": await compress(run, passages, question)}
-        beams, orders = [], dict[tuple[Any, ...], list[int]]()
-        index = {_identity(passage): i for i, passage in enumerate(passages)}
-        for beam in state["beams"]:
+        beams, orders = list(state["beams"]), dict[tuple[Any, ...], list[int]]()
+        for i, beam in enumerate(beams):
             if beam["next"] == "retrieve":
                 asked = (_query(question, beam), *beam["retrieved"])
                 if asked not in orders:
                     documents = [passages[i] for i in beam["retrieved"]]
-                    kept = await compress(run, documents, asked[0])
-                    orders[asked] = _merge(kept, passages, index)
-                beam = {**beam, "retrieved": orders[asked]}
-            beams.append(beam)
+                    orders[asked] = _merge(await compress(run, documents, asked[0]), passages)
+                beams[i] = {**beam, "retrieved": orders[asked]}
         return {"passages": passages, "beams": beams}
 
     return Node("rerank", step, settings or Settings(), _keep_order)
@@ -123,7 +118,7 @@ async def _search(
         )
     most, longest = run.settings.passages, run.settings.document_characters
     lists = await run.call(source.batch, source.abatch, queries, k=most)
-    run.add({"retrievals": len(queries)})
+    add_costs(run.costs, retrievals=len(queries))
     found, notes = {}, []
     for query, documents in zip(queries, lists, strict=True):
         size = sum(len(document.page_content) for document in documents[:most])
@@ -139,10 +134,9 @@ def _query(question: str, beam: Beam) -> str:
     return f"{question} {previous}".strip()
 
 
-def _merge(
-    documents: Sequence[Document], passages: list[Document], index: dict[object, int]
-) -> list[int]:
+def _merge(documents: Sequence[Document], passages: list[Document]) -> list[int]:
     """Return the indices of documents in ``passages``, to which new ones are appended."""
+    index = {_identity(passage): i for i, passage in enumerate(passages)}
     merged = []
     for document in documents:
         key = _identity(document)
@@ -160,12 +154,12 @@ def _identity(document: Document) -> object:
 
 def _end_asking_beams(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
     update = best_so_far(state, run, fault, ends=["retrieve"])
-    run.emit({"event": "retrieval_failed", "reason": fault.reason})
+    run.emit("retrieval_failed", reason=fault.reason)
     return update
 
 
 def _without_passages(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
-    run.emit({"event": "retrieval_failed", "reason": fault.reason})
+    run.emit("retrieval_failed", reason=fault.reason)
     return {"passages": [], "notes": [fault.reason]}
 
 

@@ -71,7 +71,7 @@ def rewrite_query(
 
 
 def _update(run: Run[CRAGSettings], query: str) -> Update:
-    run.emit({"event": "query_rewritten", "query": query})
+    run.emit("query_rewritten", query=query)
     return {"web_query": query}
 
 

@@ -66,7 +66,7 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
         if not pages:
             return _failed(run, web, "the search found nothing", query)
         titles = [title_of(page) or source_of(page) for page in pages]
-        run.emit({"event": "web_searched", "query": query, "source": web.name, "results": titles})
+        run.emit("web_searched", query=query, source=web.name, results=titles)
         return {"web_query": query, "web_source": web.name, "web_results": pages, "notes": notes}
 
     return Node("web_search", step, CRAGSettings.of(settings))
@@ -121,5 +121,5 @@ async def _asearch(web: WebSearch, query: str, k: int) -> list[Document]:
 
 
 def _failed(run: Run[CRAGSettings], web: WebSearch, reason: str, query: str) -> Update:
-    run.emit({"event": "web_search_failed", "query": query, "source": web.name, "reason": reason})
+    run.emit("web_search_failed", query=query, source=web.name, reason=reason)
     return {"web_query": query, "web_source": web.name, "web_failure": reason}

@@ -3,11 +3,11 @@ message with citations, streamed as it is written."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages import content as blocks
 from langchain_core.messages.ai import UsageMetadata, subtract_usage
-from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph.message import push_message
 from langgraph.types import Overwrite
 
@@ -41,21 +41,18 @@ def write_answer(
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         best: Beam = state["beams"][0]
         segments = best["segments"]
+        size = sum(len(passage.page_content) for passage in state[source])
+        citations = await run.compute(cited_passages, segments, state, source, characters=size)
+        notes = [best["cut"]] if best["cut"] else []
+        if segments[-1]["finish_reason"] == "length":
+            limit = run.settings.segment_tokens
+            notes.append(f"the last segment was cut at its limit of {limit} tokens")
         if state["options"]:  # for a closed set the answer is the option itself
             segments = [{**segments[0], "text": next(iter(state["options"]))}]
-        size = sum(len(passage.page_content) for passage in state[source])
-        citations = await run.compute(
-            cited_passages, best["segments"], state, source, characters=size
-        )
-        answer = " ".join(segment["text"] for segment in segments)
-        cited = cited_text(segments, citations)
-        notes = [best["cut"]] if best["cut"] else []
+        answer, cited = " ".join(s["text"] for s in segments), cited_text(segments, citations)
         if not answer.strip():
             answer = cited = NO_ANSWER
             notes.insert(0, SILENT)
-        if best["segments"][-1]["finish_reason"] == "length":
-            limit = run.settings.segment_tokens
-            notes.append(f"the last segment was cut at its limit of {limit} tokens")
         path = [(s["depth"], s["beam"], s["passage"]) for s in segments]
         candidates = [
             {**c, "chosen": (c["depth"], c["beam"], c["passage"]) in path}
@@ -65,17 +62,10 @@ def write_answer(
             "score": best["score"],
             "candidates": Overwrite(candidates),
             "notes": notes,
-            **answered(state, run, answer, cited, citations, llm, said=state["said"]),
+            **answered(state, run, answer, cited, citations, llm),
         }
 
     return Node("write_answer", step, SelfRAGSettings.of(settings))
-
-
-def say(state: Mapping[str, Any], run: Run[Any], text: str, said: int = 0) -> None:
-    """Stream the reply as far as it is known, of which earlier steps have streamed ``said``
-    characters; not if the graph runs in a tool."""
-    if len(text) > said:
-        _push(run, AIMessageChunk(content=[_part(text[said:])], id=_reply_id(state)))
 
 
 def answered(
@@ -87,9 +77,8 @@ def answered(
     llm: object = None,
     *,
     text: str = "",
-    said: int = 0,
 ) -> Update:
-    """Return the update with the answer, and the whole reply if a message asked; stream its rest.
+    """Return the update with the answer, and the reply if a message asked; stream the reply.
 
     Args:
         state: the node's.
@@ -99,12 +88,21 @@ def answered(
         citations: what it cites.
         llm: the model that wrote it, which the message names.
         text: the whole reply, if it is more than ``cited``.
-        said: characters that were streamed already.
     """
-    run.emit({"event": "answered", "answer": answer, "citations": len(citations)})
+    run.emit("answered", answer=answer, citations=len(citations))
+    update: Update = {
+        "question": state["question"],
+        "answer": answer,
+        "cited_answer": cited,
+        "citations": citations,
+    }
+    asked, listening = state.get("human_message_id"), run.in_graph and run.is_heard
+    if asked is None and not listening:
+        return update
     text = text or cited
     is_streamed = bool(run.message and run.message.id)
-    streamed = (is_streamed and run.message) or AIMessage("", id=_reply_id(state))
+    reply_id = f"reply-to-{asked}" if asked else f"answer-{uuid4()}"
+    streamed = (is_streamed and run.message) or AIMessage("", id=reply_id)
     known = streamed.response_metadata
     name = known.get("model_name") or model_name(llm)
     message = AIMessage(
@@ -113,37 +111,17 @@ def answered(
         usage_metadata=_usage([*state["route"], run.costs]),
         response_metadata={**({"model_name": name} if name else {}), **STANDARD},
     )
-    if citations or not is_streamed:
-        rest = _part("" if is_streamed else text[said:])
+    if listening and (citations or not is_streamed):
         usage, metadata = message.usage_metadata, message.response_metadata
+        part = {"type": "text", "text": "" if is_streamed else text, "index": 0}
         chunk = AIMessageChunk(
-            content=[{**message.content[0], **rest}],  # type: ignore[dict-item]
+            content=[{**message.content[0], **part}],  # type: ignore[dict-item]
             id=message.id,
             usage_metadata=subtract_usage(usage, streamed.usage_metadata) if usage else None,
             response_metadata={k: v for k, v in metadata.items() if k not in known},
         )
-        _push(run, chunk)
-    update: Update = {
-        "question": state["question"],
-        "answer": answer,
-        "cited_answer": cited,
-        "citations": citations,
-    }
-    return update if state.get("human_message_id") is None else {**update, "messages": [message]}
-
-
-def _push(run: Run[Any], chunk: AIMessageChunk) -> None:
-    if run.in_graph and TAG_NOSTREAM not in (run.config.get("tags") or ()):
         push_message(chunk, state_key=None)
-
-
-def _part(text: str) -> dict[str, Any]:
-    """A part of the reply's block: parts of one index are joined."""
-    return {"type": "text", "text": text, "index": 0}
-
-
-def _reply_id(state: Mapping[str, Any]) -> str:
-    return state.get("reply_id") or "answer"
+    return update if asked is None else {**update, "messages": [message]}
 
 
 def _usage(route: Sequence[Usage]) -> UsageMetadata | None:

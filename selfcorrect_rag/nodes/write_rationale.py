@@ -1,12 +1,16 @@
-"""write_rationale: one model call, with as many documents as fit, and the answer in its output."""
+"""choose_demonstrations and write_rationale: InstructRAG's prompt, its one model call, and the
+answer in what the model writes."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any
 
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import Runnable
 
+from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.intake import plain
 from selfcorrect_rag.models.chat_model import (
     LLMChat,
     exceeds,
@@ -14,7 +18,6 @@ from selfcorrect_rag.models.chat_model import (
     model_behind,
     prompt_limit,
 )
-from selfcorrect_rag.models.engines.engine import split_context
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import citation
@@ -24,21 +27,62 @@ from selfcorrect_rag.prompts.instruct_rag import inference_prompt, read_answer, 
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.reading import is_refusal
 from selfcorrect_rag.settings import InstructRAGSettings
-from selfcorrect_rag.state import Demonstration, known_tokens
+from selfcorrect_rag.state import Demonstration
 
-READABLE, LEFT = "that the model can read", "that max_tokens leaves"
-"""Names, for a note, of the limit that a prompt exceeds."""
 BASELINES = ("no_retrieval", "ralm", "few_shot")
 """Modes whose prompt asks for an answer without a rationale."""
-Kind = Literal["documents", "demonstrations"]
+
+
+def choose_demonstrations(
+    demonstrations: Sequence[Mapping[str, Any]], settings: InstructRAGSettings | None = None
+) -> Node[Any]:
+    """Sample demonstrations (Algorithm 1, line 6), or take the first ones, in the given order.
+
+    A demonstration of the same question is never shown.
+    """
+    known: list[Demonstration] = [
+        plain(d, f"demonstration {i}") for i, d in enumerate(demonstrations, 1)
+    ]
+
+    def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
+        chosen, question = run.settings, state["question"]
+        _check(known, state["mode"])
+        asked = _normalized(question)
+        usable = [i for i, d in enumerate(known) if _normalized(d["question"]) != asked]
+        if chosen.selection == "random":
+            few = min(chosen.demonstrations, len(usable))
+            usable = sorted(Random(f"{chosen.seed} {question}").sample(usable, few))
+        shown = [known[i] for i in usable[: chosen.demonstrations]]
+        run.emit("demonstrations_chosen", questions=[d["question"] for d in shown])
+        return {"demonstrations": shown}
+
+    return Node("choose_demonstrations", step, InstructRAGSettings.of(settings))
+
+
+def _check(demonstrations: Sequence[Demonstration], mode: str) -> None:
+    """Refuse demonstrations that lack what the mode shows."""
+    key = "answers" if mode == "few_shot" else "rationale"
+    needs = f"mode {mode} shows demonstrations with a question and {key}"
+    if not demonstrations:
+        raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use mode instruct")
+    for number, demonstration in enumerate(demonstrations, start=1):
+        if not isinstance(demonstration, Mapping):
+            kind = type(demonstration).__name__
+            raise BadDemonstrations(f"demonstration {number} is not a dict but a {kind}: {needs}")
+        if missing := [name for name in ("question", key) if not demonstration.get(name)]:
+            raise BadDemonstrations(f"demonstration {number} has no {missing[0]}: {needs}")
+
+
+def _normalized(question: str) -> str:
+    return " ".join(question.casefold().split()).rstrip("?. ")
 
 
 def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> Node[Any]:
     """Generate the rationale (Algorithm 1, lines 7 and 10), or a baseline's answer.
 
     A chat model gets one message, an LLM plain text to continue. Documents are numbered as they
-    are shown. A prompt too long for the model's context, or for what is left of ``max_tokens``,
-    loses its lowest-ranked documents first, then its first demonstrations; the best document stays.
+    are shown. A prompt too long for the model's context loses its lowest-ranked documents first,
+    then its first demonstrations; the best document stays.
 
     The documents that the rationale's last paragraph names by number are useful, and cited unless
     the answer is a refusal; a note says which of them were not shown. A baseline's whole output is
@@ -59,7 +103,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
             options["max_tokens"] = run.settings.rationale_tokens
         text = (await ask(run, speaker, given, stream=True, **options)).strip()
         shown = len(numbering)
-        run.emit({"event": "rationale_written", "text": text, "mode": mode, "documents": shown})
+        run.emit("rationale_written", text=text, mode=mode, documents=shown)
         answer = (text if mode in BASELINES else read_answer(text)) or NO_ANSWER
         if not text:
             notes.append(SILENT)
@@ -94,7 +138,7 @@ def _fit(
         mode = "ft" if mode == "ft" else "no_retrieval"  # ft gets the prompt of its training
     every = 0 if mode == "no_retrieval" else len(passages)
     examples: list[Demonstration] = list(state["demonstrations"])
-    limit, whose = _limit(llm, state, settings)
+    limit = prompt_limit(llm, settings.rationale_tokens, settings.context_tokens)
 
     def build(documents: int, demonstrations: int) -> tuple[Prompt, list[int], list[Demonstration]]:
         order = list(range(documents))
@@ -114,38 +158,22 @@ def _fit(
     # search, since each check builds and tokenizes the whole prompt.
     choices = [(n, len(examples)) for n in range(every, 1, -1)]
     choices += [(min(every, 1), n) for n in range(len(examples), -1, -1)]
-    stopped = not fits(choices[0])
     chosen = choices[0]
-    if stopped:
+    if not fits(chosen):
         first = bisect_left(choices, True, lo=1, key=fits)
         chosen = choices[min(first, len(choices) - 1)]
         if first == len(choices):
-            notes.append(f"the prompt is longer than the {limit} tokens {whose}")
+            notes.append(f"the prompt is longer than the {limit} tokens that the model can read")
     prompt, numbering, shown = build(*chosen)
-    counts: list[tuple[Kind, int, int]] = [
-        ("documents", every, every - len(numbering)),
-        ("demonstrations", len(examples), len(examples) - len(shown)),
-    ]
-    for what, before, dropped in counts:
-        if dropped:
-            run.emit({"event": "dropped", "what": what, "number": dropped, "limit": limit or 0})
+    for what, before, left in (
+        ("documents", every, numbering),
+        ("demonstrations", len(examples), shown),
+    ):
+        if dropped := before - len(left):
+            run.emit("dropped", what=what, number=dropped, limit=limit or 0)
             notes.append(
                 f"{dropped} of {before} {what} dropped, the weakest first: the prompt would be "
-                f"longer than the {limit} tokens {whose}"
+                f"longer than the {limit} tokens that the model can read"
             )
     update = {"mode": mode, "numbering": numbering, "demonstrations": shown, "notes": notes}
-    return prompt, update | ({"stopped": "max_tokens"} if stopped and whose == LEFT else {})
-
-
-def _limit(
-    llm: Runnable[Any, Any], state: Mapping[str, Any], settings: InstructRAGSettings
-) -> tuple[int | None, str]:
-    """Return the token limit of the prompt, and its name."""
-    own = prompt_limit(llm, settings.rationale_tokens, settings.context_tokens)
-    if settings.max_tokens is None:
-        return own, READABLE
-    spent = known_tokens(state["route"])
-    left = split_context(max(settings.max_tokens - spent, 1), settings.rationale_tokens)[1]
-    if own is not None and left is not None and own <= left:
-        return own, READABLE
-    return left, LEFT
+    return prompt, update

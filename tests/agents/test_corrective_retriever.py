@@ -72,10 +72,10 @@ def test_what_is_kept_and_why(texts: list[str], wanted: list[Any]) -> None:
 
 
 def test_strips_that_are_dropped_are_not_given() -> None:
-    whole = document("Gold of old; worthless; vague", "Doc")
-    evaluator, cut = WordEvaluator(), lambda text: text.split("; ")
-    (kept,) = found(CorrectiveRetriever(lambda query: [whole], evaluator, decompose=cut))
-    assert kept.page_content == "Gold of old vague"
+    texts = [f"{word} stands here again and again." for word in ("Gold", "Worthless", "Vague")]
+    whole = document(" ".join(text for text in texts for _ in range(3)), "Doc")
+    (kept,) = found(CorrectiveRetriever(lambda query: [whole], WordEvaluator()))
+    assert kept.page_content == " ".join([texts[0]] * 3 + [texts[2]] * 3)
     assert kept.metadata["title"] == "Doc"
 
 

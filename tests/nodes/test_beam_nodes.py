@@ -78,7 +78,6 @@ def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> 
     one = candidate("One.", passage=2)
     state = {
         "question": "Who?",
-        "depth": 1,
         "passages": PASSAGES,
         "candidates": [candidate("Else."), one],
         "beams": [
@@ -108,7 +107,6 @@ def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: f
     model = ScriptedReflectionLLM(write=lambda _: segment("Two.", own))
     state = {
         "question": "Who?",
-        "depth": 1,
         "passages": PASSAGES,
         "candidates": [one],
         "beams": [beam(one, next="continue")],
@@ -174,13 +172,12 @@ def test_a_finished_beam_takes_no_place_and_what_cannot_win_is_left_out() -> Non
 
 
 def test_ties_go_to_the_earlier_candidate_and_dropped_ones_are_never_chosen() -> None:
-    state = {"beams": [beam(score=0.0)], "depth": 0}
     new = [
         candidate("Dropped.", path_score=9.0, dropped="no text"),
         candidate("First.", passage=1),
         candidate("Second.", passage=2),
     ]
-    (best,) = selected(state, SelfRAGSettings(), new)["beams"]
+    (best,) = selected([beam(score=0.0)], SelfRAGSettings(), new)["beams"]
     assert best["segments"][0]["text"] == "First."
 
 
@@ -196,7 +193,6 @@ def test_beam_select_ends_where_a_limit_leaves_no_call(asynchronous: bool) -> No
     update = invoke(beam_select(llm(), settings), state, asynchronous)
     assert [b["next"] for b in update["beams"]] == [None]
     assert update["notes"] == ["max_tokens is 50: the answer ends after segment 1"]
-    assert update["depth"] == 1
 
 
 # write_answer

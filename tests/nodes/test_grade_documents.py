@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.nodes.grade_documents import grade_documents
-from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
+from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import FREE
 from selfcorrect_rag.thresholds import Thresholds
 from tests.scripted import timeless
@@ -73,14 +73,6 @@ def test_scores_trigger_an_action(scores: list[float], knobs: Any, action: str) 
     texts = [f"T {i} // Text {i}." for i in range(len(scores))]
     assert evaluator.asked == [("Who?", texts)] * 2
     assert (step["model_calls"], step["prompt_tokens"]) == (len(scores), None if scores else 0)
-
-
-@pytest.mark.parametrize("score", [0.6, 0.0, -0.6])
-def test_self_crag_with_all_contexts_does_both_whatever_the_action(score: float) -> None:
-    everything, _ = graded([score], SelfCRAGSettings(contexts="all"))
-    assert everything["branches"] == ["refine", "search"]
-    action, _ = graded([score], SelfCRAGSettings(contexts="action"))
-    assert action["branches"] == BRANCHES[action["action"]]
 
 
 @pytest.mark.parametrize("spare", [0, -1])

@@ -13,8 +13,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
+from selfcorrect_rag.nodes.read_question import rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import rerank
-from selfcorrect_rag.nodes.rewrite_follow_up import rewrite_follow_up
 from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Segment
