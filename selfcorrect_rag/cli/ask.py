@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,13 @@ from selfcorrect_rag.cli.options import (
     graph_option,
     json_option,
 )
-from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json, write_page
+from selfcorrect_rag.cli.terminal import (
+    progress_line,
+    show_answer,
+    show_explanation,
+    tell,
+    tell_json,
+)
 
 PAGE_MARK = "selfcorrect-rag"
 """Every page of a run names the package."""
@@ -51,14 +57,10 @@ def command(
         result["seconds"] = round(time.perf_counter() - started, 3)
         source, answers = parts.source, parts.answers
     if html:
-        from selfcorrect_rag.ui.page import render_run
-
-        write_page(html, render_run(result), PAGE_MARK)
+        write_page(html, result)
     if as_json:
         tell_json({name: value for name, value in result.items() if name != "messages"})
         return
-    from selfcorrect_rag.cli.show import show_answer, show_explanation
-
     if not (explain or sys.stdout.isatty()):
         tell(result["answer"])
         return
@@ -66,6 +68,23 @@ def command(
     if explain:
         tell()
         show_explanation(result, source, answers)
+
+
+def write_page(path: Path, result: Mapping[str, Any]) -> None:
+    """Write a run as a page beside its place and move it there, private to the user; BadParameter
+    if the file is somebody else's or cannot be written."""
+    from selfcorrect_rag.journal import replace_file
+    from selfcorrect_rag.ui.page import render_run
+
+    page = render_run(result)
+    try:
+        if path.exists() and PAGE_MARK not in path.read_text(encoding="utf-8", errors="replace"):
+            raise click.BadParameter(f"{path} exists and was not written by this command")
+        with replace_file(path) as draft:
+            draft.touch(mode=0o600)
+            draft.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror or error}") from error
 
 
 @contextmanager

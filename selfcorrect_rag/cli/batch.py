@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from selfcorrect_rag.cli.options import config_from, config_options, graph_option
-from selfcorrect_rag.cli.terminal import progress_line, tell
+from selfcorrect_rag.cli.terminal import count, progress_line, tell
 
 AT_LEAST_1 = click.IntRange(1)
 
@@ -27,20 +27,13 @@ AT_LEAST_1 = click.IntRange(1)
     "--actors", type=AT_LEAST_1, default=1, show_default=True, help="Processes that answer on Ray."
 )
 def command(
-    questions: tuple[str, ...],
-    out: Path,
-    graph: str,
-    keep: tuple[str, ...],
-    retry_failed: bool,
-    in_flight: int,
-    ray: bool,
-    actors: int,
-    **options: Any,
+    questions: tuple[str, ...], out: Path, graph: str, ray: bool, actors: int, **options: Any
 ) -> int:
     """Answer the QUESTIONS in files: JSONL or CSV with a column `question`.
 
     The same command resumes a run that was stopped.
     """
+    how = {name: options.pop(name) for name in ("keep", "retry_failed", "in_flight")}
     config = config_from(graph=graph, **options)
     from selfcorrect_rag.batch import Cluster, batch_questions
 
@@ -50,15 +43,13 @@ def command(
         graph,
         out,
         config=config.model_dump(mode="json", exclude_defaults=True),
-        keep=keep,
-        retry_failed=retry_failed,
-        in_flight=in_flight,
         cluster=Cluster(actors=actors) if ray else None,
-        progress=lambda row: show(f"{next(asked):,} questions asked"),
+        progress=lambda row: show(f"{count(next(asked), 'question')} asked"),
+        **how,
     )
     tell(
-        f"{summary.rows:,} rows in {out}, {summary.asked:,} of them new, in "
-        f"{summary.seconds:,.1f} s; {summary.model_calls or 0:,} model calls."
+        f"{count(summary.rows, 'row')} in {out}, {summary.asked:,} of them new, in "
+        f"{summary.seconds:,.1f} s; {count(summary.model_calls or 0, 'model call')}."
     )
     if summary.failed:
         tell(f"{summary.failed:,} failed; --retry-failed asks them again", err=True)

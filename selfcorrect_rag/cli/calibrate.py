@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from selfcorrect_rag.cli.options import json_option
-from selfcorrect_rag.cli.terminal import tell, tell_json
+from selfcorrect_rag.cli.terminal import count, tell, tell_json
 
 
 @click.command()
@@ -40,7 +40,7 @@ def command(data: Path, evaluator: str | None, ambiguous_worth: float, as_json: 
         tell_json({"questions": len(rows), **found})
         return
     upper, lower = found["thresholds"]["upper"], found["thresholds"]["lower"]
-    tell(f"--set upper={upper:.3f} --set lower={lower:.3f}, from {len(rows)} questions")
+    tell(f"--set upper={upper:.3f} --set lower={lower:.3f}, from {count(len(rows), 'question')}")
     tell(f"worth of the actions: {found['action_accuracy']:.3f} on these questions")
     for half in found["held_out"]:
         tell(f"worth on a half that did not choose them: {half['action_accuracy']:.3f}")

@@ -9,7 +9,7 @@ import click
 
 from selfcorrect_rag.cli.ask import answered, opened
 from selfcorrect_rag.cli.options import config_options, graph_option
-from selfcorrect_rag.cli.terminal import clear_line, progress_line, tell
+from selfcorrect_rag.cli.terminal import clear_line, progress_line, show_answer, tell
 
 
 @click.command()
@@ -21,7 +21,6 @@ def command(graph: str, **options: Any) -> None:
     A chat model (--model, or --set chat_model=NAME) rewrites later questions that refer to earlier
     ones. Ctrl-C stops an answer; an empty line or Ctrl-D ends the conversation.
     """
-    from selfcorrect_rag.cli.show import show_answer
     from selfcorrect_rag.errors import SelfCorrectError
 
     show = progress_line()

@@ -2,7 +2,7 @@
 
 import click
 
-from selfcorrect_rag.cli.terminal import tell
+from selfcorrect_rag.cli.terminal import show_answer, tell
 
 QUESTIONS = (
     ("self_rag", "Who discovered penicillin?"),
@@ -16,7 +16,6 @@ QUESTIONS = (
 @click.command()
 def command() -> None:
     """Answer questions from the demo's documents, offline."""
-    from selfcorrect_rag.cli.show import show_answer
     from selfcorrect_rag.search.demo import DEMO_INDEX, demo_index, demo_web
     from selfcorrect_rag.serving import Parts, ServingConfig
 

@@ -9,7 +9,6 @@ import click
 from selfcorrect_rag.cli.options import config_from, config_options, json_option, parse_sets
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 
-OPTIONS = ("methods", "sweeps", "metrics", "limit")
 METHODS = ("rag", "self_rag", "crag", "self_crag", "instruct_rag")
 DEFAULT = f"By default {', '.join(METHODS)}."
 many = partial(click.option, multiple=True)
@@ -25,13 +24,7 @@ many = partial(click.option, multiple=True)
 @config_options
 @json_option
 def command(
-    out: Path,
-    methods: tuple[str, ...],
-    sweeps: tuple[str, ...],
-    as_json: bool,
-    sets: tuple[str, ...],
-    config: Path | None,
-    **given: Any,
+    out: Path, as_json: bool, sets: tuple[str, ...], config: Path | None, **given: Any
 ) -> int:
     """Compare methods on the questions of DATA, and write a page and a summary.
 
@@ -48,15 +41,11 @@ def command(
     from selfcorrect_rag.settings import GRAPHS
 
     parse_sets(sets, EvalOptions, ServingConfig, *GRAPHS.values())  # names a mistake
-    names = EvalOptions.model_fields.keys() - {"data", "out", *OPTIONS}
+    names = EvalOptions.model_fields.keys()
     own = [item for item in sets if item.partition("=")[0].strip().replace("-", "_") in names]
-    chosen = EvalOptions(
-        out=out,
-        methods=methods or (() if sweeps else METHODS),
-        sweeps=sweeps,
-        **{name: given.pop(name) for name in ("data", "metrics", "limit")},
-        **parse_sets(own, EvalOptions),
-    )
+    options = {name: given.pop(name) for name in names & given.keys()} | {"out": out}
+    options["methods"] = options["methods"] or (() if options["sweeps"] else METHODS)
+    chosen = EvalOptions(**options | parse_sets(own, EvalOptions))
     served = config_from([item for item in sets if item not in own], config, **given)
     show = progress_line()
     with Parts(served) as parts:

@@ -23,7 +23,7 @@ COMMANDS = {
     "train": "Fine-tune what the papers train.",
     "settings": "List what --set takes.",
 }
-"""Each command's one-line help; the file of its name defines it."""
+"""Each command's one-line help; the file of its name defines it, or this one."""
 
 
 class LazyGroup(click.Group):
@@ -37,8 +37,9 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             meant = f" Did you mean {near[0]}?" if near else ""
             ctx.fail(f"No such command {name!r}.{meant}")
-        command: click.Command = import_module(f"selfcorrect_rag.cli.{name}").command
-        return command
+        if name not in self.commands:
+            self.add_command(import_module(f"selfcorrect_rag.cli.{name}").command, name)
+        return self.commands[name]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):  # without importing any
@@ -50,6 +51,25 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Self-RAG, CRAG and InstructRAG as LangGraph graphs: index documents, ask questions, see why,
     and train what they need."""
+
+
+@cli.command("settings")
+@click.argument("graph", required=False)
+def settings_command(graph: str | None) -> None:
+    """List the fields of a configuration, or the settings of GRAPH, with their defaults."""
+    from selfcorrect_rag.cli.options import GraphName
+    from selfcorrect_rag.cli.terminal import tell
+    from selfcorrect_rag.serving.config import ServingConfig
+    from selfcorrect_rag.settings import GRAPHS
+
+    names = GraphName()
+    kind = GRAPHS[names.convert(graph, None, None)] if graph else ServingConfig
+    for name, field in kind.model_fields.items():
+        default = "none" if field.default in (None, "", (), {}) else str(field.default)
+        tell(f"{name} = {default}", bold=True)
+        tell(f"    {' '.join((field.description or '').split())}")
+    if not graph:
+        tell(f"\nSettings of a graph: selfcorrect-rag settings {'|'.join(names.choices)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,13 +16,14 @@ def command(http: bool, host: str, port: int, allow_host: tuple[str, ...], **opt
     from selfcorrect_rag.errors import require
 
     require("mcp.server.mcpserver", "mcp")
-    from selfcorrect_rag.serving import Parts, mcp_server
+    from selfcorrect_rag.serving import mcp_server
+    from selfcorrect_rag.serving.parts import Parts, build_once
 
     config = config_from(**options)
     security = mcp_server.transport_security(host, allow_host)
     with Parts(config) as parts:
         server = mcp_server.server(
-            parts.shared_graph,
+            build_once(parts.graph),
             f"Answers come from {parts.source}, by {parts.answers}. A question must stand alone. "
             "The marks [n] of an answer are its citations: keep them. Each citation has the "
             "address of a resource with its text.",

@@ -7,22 +7,25 @@ from typing import Any, TypeVar
 import click
 from pydantic import BaseModel
 
-from selfcorrect_rag.serving.config import (
-    BadOption,
-    ServingConfig,
-    parse_value,
-    read_config,
-    setting_names,
-)
-from selfcorrect_rag.settings import GRAPHS
+from selfcorrect_rag.serving.config import BadOption, ServingConfig, parse_value, read_config
+from selfcorrect_rag.settings import GRAPHS, CRAGSettings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-GRAPH_NAMES = [name.replace("_", "-") for name in GRAPHS]
 NAMES = "PROVIDER:MODEL, a checkpoint, or MODULE:ATTRIBUTE.  [default: the embedded reader]"
 NO_INDEX = (
     "no index was named and there is none here: the demo's documents are read; "
     "selfcorrect-rag index PATH... makes one of yours"
 )
+
+
+class GraphName(click.Choice[str]):
+    """The name of a graph, with hyphens or underscores; commands get it as settings name it."""
+
+    def __init__(self) -> None:
+        super().__init__([name.replace("_", "-") for name in GRAPHS])
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        return super().convert(value.replace("_", "-"), param, ctx).replace("-", "_")
 
 
 def options(*given: Callable[[Any], Any]) -> Callable[[Command], Command]:
@@ -38,10 +41,9 @@ def options(*given: Callable[[Any], Any]) -> Callable[[Command], Command]:
 
 graph_option = click.option(
     "--graph",
-    type=click.Choice(GRAPH_NAMES),
+    type=GraphName(),
     default="self-rag",
     show_default=True,
-    callback=lambda context, parameter, name: name.replace("-", "_"),
     help="The graph that answers.",
 )
 set_option = click.option(
@@ -86,7 +88,8 @@ def config_from(
     Args:
         sets: items KEY=VALUE.
         config: a TOML file.
-        graph: the only graph that runs: settings of others are refused.
+        graph: the only graph that runs: settings of others, and a web search that it does not make,
+            are refused.
         fields: options by the names of the configuration's fields; None is not given.
 
     Raises:
@@ -94,10 +97,14 @@ def config_from(
     """
     given = read_config(config) if config else {}
     given |= {name: value for name, value in fields.items() if value is not None}
+    if graph and fields["web"] and not issubclass(GRAPHS[graph], CRAGSettings):
+        graph = graph.replace("_", "-")
+        raise BadOption(f"--web: {graph} never searches the web; take --graph crag or self-crag")
     for name, value in parse_sets(sets).items():
-        owners = [each.replace("_", "-") for each in GRAPHS if name in GRAPHS[each].model_fields]
-        if graph and name in setting_names() and graph.replace("_", "-") not in owners:
-            raise BadOption(f"--set {name}: a setting of {', '.join(owners)}, not of {graph}")
+        owners = [each for each in GRAPHS if name in GRAPHS[each].model_fields]
+        if graph and owners and graph not in owners:
+            known = ", ".join(owners).replace("_", "-")
+            raise BadOption(f"--set {name}: a setting of {known}, not of {graph}")
         given[name] = value
     return ServingConfig(**given)
 

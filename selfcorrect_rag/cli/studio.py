@@ -36,8 +36,8 @@ def command(
     config = config_from(**options)
     names = host_names(host, allow_host)
     folder = private_folder()
-    variables = config.model_copy(update=absolute_paths(config)).as_environment()
-    if any(":" in (name or "") for name in (config.retriever, config.embeddings, config.model)):
+    variables = config.located().as_environment()
+    if any(":" in (name or "") for name in (config.retriever, config.model, config.chat_model)):
         variables["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.getenv("PYTHONPATH", "")])
     variables |= {ALLOWED_HOSTS: " ".join(names), "LANGGRAPH_CLI_NO_ANALYTICS": "1"}
     arguments = [sys.executable, "-m", "langgraph_cli", "dev", "--no-reload", "--host", host]
@@ -64,16 +64,3 @@ def private_folder() -> Path:
     shutil.copy(source / "langgraph.json", folder)
     shutil.copytree(source / "graphs", folder / "graphs", dirs_exist_ok=True)
     return folder
-
-
-def absolute_paths(config: Any) -> dict[str, Any]:
-    """Return the configuration's paths made absolute; the default index too, if it exists."""
-    from selfcorrect_rag.serving.config import DEFAULT_INDEX
-
-    index = config.index or (None if config.reads_demo or config.retriever else DEFAULT_INDEX)
-    found: dict[str, Any] = {"index": index and index.absolute()}
-    for name in ("demonstrations", "model", "evaluator", "web"):
-        given = getattr(config, name)
-        if given and Path(given).exists():
-            found[name] = type(given)(Path(given).absolute())
-    return found

@@ -1,71 +1,43 @@
 """Output of commands: nothing in it controls a terminal, whoever wrote the text."""
 
 import json
+import shutil
 import sys
 import time
-import unicodedata
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
+
+from selfcorrect_rag.ui import visible
 
 SECONDS_BETWEEN_LINES = 10
 """Between lines of progress, if no terminal shows a moving one."""
 
 
-def printable(text: str) -> str:
-    """Escape what controls a terminal or is invisible (controls, direction marks); keep lines."""
-    return "".join(
-        letter
-        if letter.isprintable()
-        or letter in "\n\u200c\u200d"  # joiners, which some scripts need between letters
-        or unicodedata.category(letter) == "Zs"
-        else ascii(letter)[1:-1]
-        for letter in text
-    )
-
-
-def one_row(text: str, width: int) -> str:
-    """Return ``text`` on one line of at most ``width`` characters."""
-    row = printable(" ".join(text.split()))
-    return row if len(row) <= width else row[: width - 1] + "…"
-
-
 def tell(text: str = "", *, err: bool = False, **style: Any) -> None:
     """Print a text; ``style`` as in ``click.style``, for terminals only."""
     clear_line()
-    click.secho(printable(text), err=err, **style)
+    click.secho(visible(text.replace("\r", " "), len(text)), err=err, **style)
 
 
 def tell_json(value: Any) -> None:
     """Print ``value`` as JSON; documents are objects of id, text and metadata."""
-    from selfcorrect_rag.ui.view import json_value
+    from selfcorrect_rag.ui.page import json_value
 
     clear_line()
     click.echo(json.dumps(value, default=json_value, indent=2))
 
 
-def write_page(path: Path, text: str, mark: str) -> None:
-    """Write a page beside its place and move it there, private to the user.
+def one_row(text: str, width: int) -> str:
+    """Return ``text`` on one line of at most ``width`` characters."""
+    row = visible(" ".join(text.split()), 10 * width)
+    return row if len(row) <= width else row[: width - 1] + "…"
 
-    Args:
-        mark: a text that each page of this kind holds.
 
-    Raises:
-        click.BadParameter: the file exists and lacks the mark, so that it is somebody else's; or it
-            cannot be written.
-    """
-    from selfcorrect_rag.journal import replace_file
-
-    try:
-        if path.exists() and mark not in path.read_text(encoding="utf-8", errors="replace"):
-            raise click.BadParameter(f"{path} exists and was not written by this command")
-        with replace_file(path) as draft:
-            draft.touch(mode=0o600)
-            draft.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.BadParameter(f"{path}: {error.strerror or error}") from error
+def count(n: int, noun: str) -> str:
+    """Return a number with its noun, in the singular for one."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def progress_line() -> Callable[[str], None]:
@@ -89,3 +61,82 @@ def clear_line() -> None:
     """Remove a moving line, for other output."""
     if sys.stderr.isatty():
         click.echo("\r\x1b[2K", nl=False, err=True)
+
+
+def show_answer(result: Mapping[str, Any]) -> None:
+    """Print the cited answer, its sources with page, heading and quote, and the notes."""
+    from selfcorrect_rag.ui.page import view
+
+    answer = result["cited_answer"] or result["answer"]
+    tell(answer, bold=True)
+    for citation in view(result)["citations"]:
+        title, source = citation["title"], citation["source"]
+        page = citation.get("page") and f"page {citation['page']}"
+        place = filter(None, [title, page, citation["heading"], source if source != title else ""])
+        tell(f"[{citation['number']}] {', '.join(place)}")
+        quote = citation.get("quote")
+        if quote and quote not in answer:
+            tell(f"    “{quote}”", dim=True)
+    for note in result["notes"]:
+        tell(f"note: {note}", fg="yellow")
+
+
+def show_explanation(result: Mapping[str, Any], source: str, answers: str) -> None:
+    """Print what led to the answer: decision, passages with grades, strips, candidates, costs.
+
+    Args:
+        result: of any graph, with ``seconds``.
+        source: the name of the index.
+        answers: the name of the model.
+    """
+    from selfcorrect_rag.ui.page import number, view
+
+    run, width = view(result), shutil.get_terminal_size().columns
+    if retrieval := result.get("retrieval"):
+        why = f" ({retrieval.get('mode', 'always')})"
+        if (probability := retrieval.get("probability")) is not None:
+            threshold = number(retrieval.get("threshold"))
+            why = f", P(Retrieval) {number(probability)}, threshold {threshold}"
+        tell(f"retrieval: {'yes' if retrieval.get('retrieve') else 'no'}{why}")
+    if result.get("action"):
+        best = max((g["score"] for g in result["grades"] if g["score"] is not None), default=None)
+        tell(f"action: {result['action']}, best score {number(best, 3)}")
+    if result.get("web_query"):
+        searched = "nothing from" if result.get("web_failure") else "searched"
+        tell(one_row(f"{searched} {result['web_source']} for: {result['web_query']}", width))
+    for key, rows in run["documents"].items():
+        if rows:
+            tell(f"passages from {source}:" if key == "passages" else f"{key.replace('_', ' ')}:")
+        for i, row in enumerate(rows, 1):
+            grade = "" if row["grade"] is None else f"{number(row['grade'], 3)} "
+            line = f"{key[0].upper()}{i} {grade}{row['title']}: {row['text']}"
+            tell("  " + one_row(line, width - 2))
+        if strips := [strip for row in rows for strip in row["strips"]]:
+            tell(
+                f"  {sum(strip['kept'] for strip in strips)} of {count(len(strips), 'strip')} kept"
+            )
+    if result.get("rationale"):
+        tell(f"rationale:\n{result['rationale']}")
+    if run["segments"]:
+        tell("candidates:")
+    for i, candidates in enumerate(run["segments"], 1):
+        for row in candidates:
+            passage = row["passage"]
+            read = (
+                "no passage" if passage is None else f"{run['knowledge'][0].upper()}{passage + 1}"
+            )
+            terms = ", ".join(f"{term['name']} {number(term['value'])}" for term in row["terms"])
+            dropped = f" ({row['dropped']})" if row["dropped"] else ""
+            line = (
+                f"{i} {read}, score {number(row['path_score'])} ({terms}): {row['text']}{dropped}"
+            )
+            tell(f"{'*' if row['chosen'] else ' '} {one_row(line, width - 2)}")
+    for name, score in (result.get("options") or {}).items():
+        tell(f"option {name}: {score:.2f}")
+    usage = result["usage"]
+    tell(f"steps: {' > '.join(step['step'] for step in result['route'])}", dim=True)
+    read, written = usage["prompt_tokens"], usage["generated_tokens"]
+    known = None not in (read, written)
+    tokens = f"{read} tokens read, {written} written" if known else "tokens not reported"
+    calls = f"{count(usage['model_calls'], 'model call')}, {tokens}, {result['seconds']:.1f} s"
+    tell(f"{answers}: {calls}", dim=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from selfcorrect_rag.cli.options import config_option, json_option, parse_sets, set_option
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
@@ -26,7 +27,7 @@ def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool
     selfcorrect-rag train evaluator                 (lists the options)
     selfcorrect-rag train evaluator --set data=rows.jsonl --set out=my-evaluator
     """
-    from selfcorrect_rag.serving.config import BadOption, read_config
+    from selfcorrect_rag.serving.config import BadOption, first_fault, read_config
     from selfcorrect_rag.training import ENTRYPOINTS
 
     entrypoint: Any = ENTRYPOINTS[name]
@@ -41,9 +42,8 @@ def command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool
     given |= parse_sets(sets, entrypoint.options)
     try:
         options = entrypoint.options(**given)
-    except ValueError as error:  # pydantic's
-        first = error.errors()[0]  # type: ignore[attr-defined]
-        raise BadOption(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    except ValidationError as error:
+        raise BadOption(first_fault(error)) from error
     show = progress_line()
     report = entrypoint.run(
         options, lambda done, total: show(f"{done}" + (f" of {total}" if total else ""))

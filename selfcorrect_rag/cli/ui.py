@@ -32,7 +32,7 @@ def command(
     require("jinja2", "ui")
     from selfcorrect_rag.serving.hosts import host_names
     from selfcorrect_rag.ui.app import make_app
-    from selfcorrect_rag.ui.store import RunStore
+    from selfcorrect_rag.ui.runs import RunStore
 
     config = config_from(**options)
     app = make_app(config, RunStore(runs), host_names(host, allow_host))

@@ -84,9 +84,9 @@ def read_spec(text: str) -> Spec:
         BadMethod: there is no such method, or it does not take such a knob or value.
     """
     found = re.fullmatch(r"(?:([^:=,]+)=)?([^:=,]+)(?::(.+))?", text.strip(), re.DOTALL)
-    if found is None or found[2].strip() not in KINDS:
+    name, kind, rest = found.groups("") if found else ("", "", "")
+    if (kind := kind.strip().replace("-", "_")) not in KINDS:
         raise BadMethod(f"method must be METHOD or METHOD:KEY=VALUE,..., got {text!r}; {NAMES}")
-    name, kind, rest = found[1], found[2].strip(), found[3] or ""
     model, fixed = GRAPHS[KINDS[kind]], FIXED.get(kind, {})
     known = (PLAIN_KNOBS if kind in PLAIN else model.model_fields.keys()) - fixed.keys()
     knobs: dict[str, Any] = {}

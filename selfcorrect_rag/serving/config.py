@@ -23,7 +23,10 @@ PREFIX = "SELFCORRECT_"
 """How the variables of the environment begin; ``SELFCORRECT_CONFIG`` names a TOML file."""
 API_KEY = "VLLM_API_KEY"
 """The variable with the key of a vLLM server, the one that the server itself reads."""
+SETTINGS = {name for kind in GRAPHS.values() for name in kind.model_fields}
+"""The names of all settings of all graphs."""
 
+_MAY_BE_PATHS = ("model", "evaluator", "web")
 EngineName = Literal["reader", "transformers", "vllm", "server", "chat"]
 
 
@@ -38,82 +41,56 @@ class ServingConfig(BaseModel):
         BadOption: a value is invalid, or a setting belongs to no graph.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    index: Path | None = Field(
-        None,
-        description="Folder of an index that `selfcorrect-rag index` made; by default "
-        f"{DEFAULT_INDEX} if it exists, else the demo corpus.",
-    )
-    embeddings: str | None = Field(
-        None, description="MODULE:ATTRIBUTE of the LangChain embeddings of the index, if not ours."
-    )
-    retriever: str | None = Field(
-        None,
-        description="MODULE:ATTRIBUTE of a LangChain retriever or vector store, or of a function "
-        "that makes it; replaces the index.",
-    )
-    model: str | None = Field(
-        None,
-        description="PROVIDER:MODEL or MODULE:ATTRIBUTE of a chat model, or folder or hub name of "
-        "a checkpoint with reflection tokens; by default the embedded reader.",
-    )
-    engine: EngineName | None = Field(
-        None,
-        description="What runs the model: reader, chat, transformers, vllm, or server (a vLLM "
-        "server); by default chat for a name with a colon, transformers for a checkpoint.",
-    )
-    engine_options: dict[str, Any] = Field(
-        {},
-        description='Arguments of the engine, e.g. {"dtype": "bfloat16"} for vLLM, or '
-        '{"tokenizer": NAME} for a server.',
-    )
-    base_url: str = Field(
-        "http://localhost:8000",
-        description=f"Address of a vLLM server; its key is read from {API_KEY}.",
-    )
-    chat_model: str | None = Field(
-        None,
-        description="PROVIDER:MODEL or MODULE:ATTRIBUTE of a chat model: the agent's, CRAG's and "
-        "InstructRAG's writer, which also rewrites queries and follow-up questions.",
-    )
-    evaluator: str | None = Field(
-        None,
-        description="CRAG's evaluator: folder or hub name of a T5 or one-label classifier, or a "
-        "chat model's name; by default the embedded reader.",
-    )
-    web: str | None = Field(
-        None,
-        description="What CRAG searches: tavily (key in TAVILY_API_KEY), none, or the folder of "
-        "an index that plays the web.",
-    )
-    demonstrations: Path | None = Field(
-        None,
-        description='InstructRAG: JSONL rows {"question": ..., "rationale": ..., "answers": []}.',
-    )
-    answer_above: float | None = Field(
-        None, ge=0, le=1, description="Reader: the confidence above which it states an answer."
-    )
-    settings: dict[str, Any] = Field(
-        {}, description="Settings of the graphs by name; each graph takes those that it has."
-    )
+    index: Path | None = None
+    """Folder of an index that `selfcorrect-rag index` made; by default .selfcorrect/index if it
+    exists, else the demo corpus."""
+    retriever: str | None = None
+    """MODULE:ATTRIBUTE of a LangChain retriever or vector store, or of a function that makes it;
+    replaces the index."""
+    model: str | None = None
+    """PROVIDER:MODEL or MODULE:ATTRIBUTE of a chat model, or folder or hub name of a checkpoint
+    with reflection tokens; by default the embedded reader."""
+    engine: EngineName | None = None
+    """The engine of the model: reader, chat, transformers, vllm, or server (a vLLM server); by
+    default chat for a name with a colon, transformers for a checkpoint."""
+    engine_options: dict[str, Any] = {}
+    """Arguments of the engine, e.g. {"dtype": "bfloat16"} for vLLM, or {"tokenizer": NAME} for a
+    server."""
+    base_url: str = "http://localhost:8000"
+    """Address of a vLLM server; its key is read from VLLM_API_KEY."""
+    chat_model: str | None = None
+    """PROVIDER:MODEL or MODULE:ATTRIBUTE of a chat model: the agent's, CRAG's and InstructRAG's
+    writer, which also rewrites queries and follow-up questions."""
+    evaluator: str | None = None
+    """CRAG's evaluator: folder or hub name of a T5 or one-label classifier, or a chat model's name;
+    by default the embedded reader."""
+    web: str = ""
+    """The web search of CRAG: tavily (key in TAVILY_API_KEY), none, or the folder of an index that
+    plays the web."""
+    demonstrations: Path | None = None
+    """InstructRAG: JSONL rows {"question": ..., "rationale": ..., "answers": []}."""
+    answer_above: float | None = Field(None, ge=0, le=1)
+    """Reader: the confidence above which it states an answer."""
+    settings: dict[str, Any] = {}
+    """Settings of the graphs by name; each graph takes those that it has."""
 
     def __init__(self, **given: Any) -> None:
         """Set the given fields; a key that is the name of a graph's setting goes to settings."""
         own = {name: value for name, value in given.items() if name in type(self).model_fields}
         settings = {name: value for name, value in given.items() if name not in own}
         own["settings"] = {**own.get("settings", {}), **settings}
-        for name in own["settings"].keys() - setting_names():
+        for name in own["settings"].keys() - SETTINGS:
             raise BadOption(unknown_name(name))
         try:
             super().__init__(**own)
         except ValidationError as error:
-            first = error.errors()[0]
-            raise BadOption(f"{first['loc'][0]}: {first['msg']}, got {first['input']!r}") from error
-        if self.retriever and (self.index or self.embeddings):
-            raise BadOption("retriever replaces the index: leave out index and embeddings")
-        if self.engine == "chat" and not self.model:
-            raise BadOption("engine chat needs a model, such as openai:gpt-4o-mini")
+            raise BadOption(first_fault(error)) from error
+        if self.retriever and self.index:
+            raise BadOption("retriever replaces the index: leave out index")
+        if self.engine in ("chat", "transformers", "vllm") and not self.model:
+            raise BadOption(f"engine {self.engine} needs a model, such as openai:gpt-4o-mini")
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -133,6 +110,16 @@ class ServingConfig(BaseModel):
             for name, value in self.model_dump(mode="json", exclude_defaults=True).items()
         }
 
+    def located(self) -> Self:
+        """Return the same with absolute paths, the default index too, for another folder."""
+        index = self.index or (None if self.reads_demo or self.retriever else DEFAULT_INDEX)
+        given = {
+            "index": index,
+            **{n: getattr(self, n) for n in ("demonstrations", *_MAY_BE_PATHS)},
+        }
+        found = {n: type(p)(Path(p).absolute()) for n, p in given.items() if p and Path(p).exists()}
+        return self.model_copy(update=found)
+
     @property
     def reads_demo(self) -> bool:
         """Whether the demo corpus is read, since nobody named an index."""
@@ -141,15 +128,9 @@ class ServingConfig(BaseModel):
     @property
     def runs_on(self) -> EngineName:
         """The engine that is named, or the one that fits the model's name."""
-        if self.engine:
-            return self.engine
-        if self.model is None:
-            return "reader"
+        if self.engine or self.model is None:
+            return self.engine or "reader"
         return "chat" if ":" in self.model and not Path(self.model).exists() else "transformers"
-
-    def settings_of(self, graph: str) -> dict[str, Any]:
-        """Return the settings that the graph called ``graph`` has, of those that are given."""
-        return {n: v for n, v in self.settings.items() if n in GRAPHS[graph].model_fields}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -160,17 +141,19 @@ def read_config(path: Path) -> dict[str, Any]:
         raise BadOption(f"config {path}: {error}") from error
 
 
-def setting_names() -> set[str]:
-    """Return the names of all settings of all graphs."""
-    return {name for kind in GRAPHS.values() for name in kind.model_fields}
-
-
 def unknown_name(name: str, known: Iterable[str] = ()) -> str:
     """Return the message for a name that nothing has, with the nearest one that exists."""
-    names = sorted(known or {*ServingConfig.model_fields, *setting_names()})
+    names = sorted(known or {*ServingConfig.model_fields, *SETTINGS})
     near = difflib.get_close_matches(name, names, n=1)
     said = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
     return f"there is no setting {name!r}; {said}"
+
+
+def first_fault(error: ValidationError) -> str:
+    """Return the field and the message of pydantic's first error, with the value if there is one"""
+    first = error.errors()[0]
+    got = "" if first["type"] == "missing" else f", got {first['input']!r}"
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}{got}"
 
 
 def parse_value(name: str, text: str, *kinds: type[BaseModel]) -> Any:
@@ -190,8 +173,7 @@ def parse_value(name: str, text: str, *kinds: type[BaseModel]) -> Any:
         raise BadOption(unknown_name(name, fields))
     annotation: Any = fields[name].annotation
     adapter = TypeAdapter[Any](annotation)
-    readings: list[Any] = [None] if text.lower() in ("none", "null") else []
-    readings.append(text)
+    readings: list[Any] = [None if text.lower() in ("none", "null") else text, text]
     with suppress(ValueError):
         readings.append(json.loads(text))
     for reading in [*readings, [part.strip() for part in text.split(",")]]:

@@ -14,7 +14,6 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocketClose
 
 from selfcorrect_rag.serving.config import PREFIX, BadOption
 
@@ -53,19 +52,14 @@ class OriginCheck:
     """Refuse requests and websockets of pages from another origin than the server's own."""
 
     def __init__(self, app: ASGIApp, pages: Collection[str] = ()) -> None:
-        self._app, self._pages = app, {*pages}
+        self._app, self._pages = app, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            headers = Headers(scope=scope)
-            origin = headers.get("origin")
-            if origin is not None and not self._is_ours(origin, headers.get("host", "")):
-                text = f"pages of {origin!r:.200} may not call this server"
-                is_socket = scope["type"] == "websocket"
-                refusal = WebSocketClose(1008) if is_socket else PlainTextResponse(text, 403)
-                await refusal(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+        headers = Headers(raw=scope.get("headers", []))
+        origin, app = headers.get("origin"), self._app
+        if origin is not None and not self._is_ours(origin, headers.get("host", "")):
+            app = PlainTextResponse(f"pages of {origin!r:.200} may not call this server", 403)
+        await app(scope, receive, send)
 
     def _is_ours(self, origin: str, host: str) -> bool:
         try:

@@ -4,7 +4,6 @@ A client starts its servers to list their tools: nothing is opened before a tool
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from pydantic import Field
 from selfcorrect_rag.agents.tool import readable
 from selfcorrect_rag.errors import SelfCorrectError, one_line
 from selfcorrect_rag.intake import shown_source, title_line, web_address
+from selfcorrect_rag.journal import digest
 from selfcorrect_rag.serving.hosts import host_names
 
 TOOLS = {
@@ -79,68 +79,53 @@ def _tool(open_graph: Callable[[str], Any], name: str, texts: dict[str, str]) ->
         ] = None,
     ) -> CallToolResult:
         await context.report_progress(0, message="started")
+        settings = {} if passages is None else {"passages": passages}
         step, result = 0, {}
         try:
             graph = await asyncio.to_thread(open_graph, name)
             async for mode, part in graph.astream(
-                {"question": question},
-                context={} if passages is None else {"passages": passages},
-                stream_mode=["custom", "values"],
+                {"question": question}, context=settings, stream_mode=["custom", "values"]
             ):
                 if mode == "values":
                     result = part
                     continue
                 step += 1
-                await context.report_progress(step, message=_progress_line(part))
+                told = ("query", "action", "reason", "text", "answer")
+                words = [part["event"].replace("_", " "), *(part.get(key) for key in told)]
+                line = ": ".join(one_line(each) for each in [*filter(None, words)][:2])
+                await context.report_progress(step, message=line)
         except SelfCorrectError as error:
             raise ToolError(str(error)) from error
-        return _result(result, texts)
-
-    return ask
-
-
-def _progress_line(event: dict[str, Any]) -> str:
-    """Describe an event in one line: its name, and the most telling of its data."""
-    name: str = event["event"].replace("_", " ")
-    for key in ("query", "action", "reason", "text", "answer"):
-        if event.get(key):
-            return f"{name}: {one_line(event[key])}"
-    return name
-
-
-def _result(result: dict[str, Any], texts: dict[str, str]) -> CallToolResult:
-    # Texts are not resource links: LangChain's adapters make file blocks of those, which OpenAI's
-    # chat completions refuse.
-    told = {key: result.get(key) or None for key in ("cited_answer", "action", "rationale")}
-    parts = [told["rationale"], readable(result)] if told["rationale"] else [readable(result)]
-    return CallToolResult(
-        content=[TextContent(text="\n\n".join(map(str, parts)))],
-        structured_content={
+        # Texts are not resource links: LangChain's adapters make file blocks of those, which
+        # OpenAI's chat completions refuse.
+        optional = {key: result.get(key) or None for key in ("cited_answer", "action", "rationale")}
+        shown = [optional["rationale"], readable(result)]
+        structured = {
             "answer": result["answer"],
-            **told,
+            **optional,
             "citations": [_source(citation, texts) for citation in result["citations"]],
             "notes": [one_line(note) for note in result["notes"]],
-        },
-    )
+        }
+        text = TextContent(text="\n\n".join(filter(None, shown)))
+        return CallToolResult(content=[text], structured_content=structured)
+
+    return ask
 
 
 def _source(citation: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
     """Return a citation with a title and a source that are safe to show, and keep its text."""
     source, text = shown_source(citation["source"]) or None, citation["text"]
-    digest = hashlib.sha256(f"{source}\n{text}".encode()).hexdigest()[:32]
-    texts.pop(digest, None)  # it becomes the newest
-    texts[digest] = text
+    key = digest([source, text])
+    texts.pop(key, None)  # it becomes the newest
+    texts[key] = text
     if len(texts) > MAX_SOURCES:
         del texts[next(iter(texts))]
     return {
-        "number": citation["number"],
+        **{name: citation.get(name) for name in ("number", "page", "heading", "text")},
         "title": title_line(citation["title"]) or None,
         "source": source,
         "url": web_address(citation["source"]) or None,
-        "page": citation.get("page"),
-        "heading": citation.get("heading"),
-        "uri": SOURCE.format(digest=digest),
-        "text": text,
+        "uri": SOURCE.format(digest=key),
         "quote": citation.get("quote") or None,
     }
 

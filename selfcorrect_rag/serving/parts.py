@@ -7,18 +7,16 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import cache, cached_property
-from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
 from langchain_core.vectorstores import VectorStore
 from langgraph.graph.state import CompiledStateGraph
-from pydantic import SecretStr, TypeAdapter
+from pydantic import TypeAdapter
 
 from selfcorrect_rag.crag import create_crag
-from selfcorrect_rag.errors import BadDemonstrations, SelfCorrectError, find_named
+from selfcorrect_rag.errors import BadDemonstrations, describe_error, find_named
 from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import (
     RetrievalEvaluator,
@@ -46,8 +44,8 @@ from selfcorrect_rag.state import Demonstration
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 MAX_PASSAGES = 100
 """Passages that the index is asked for at most; the setting ``passages`` takes the best of them."""
-_opening = threading.RLock()
-"""Held while a served graph is built, so that calls that begin together open each model once."""
+_opening = threading.Lock()
+"""Held while a shared graph is built, so that calls that begin together open each model once."""
 
 
 class Parts:
@@ -55,7 +53,6 @@ class Parts:
 
     def __init__(self, config: ServingConfig) -> None:
         self.config, self._opened = config, ExitStack()
-        self._graphs: dict[str, Graph] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -66,10 +63,7 @@ class Parts:
     @cached_property
     def llm(self) -> Runnable[Any, Any]:
         """The model that answers: the reader, a model with reflection tokens, or a chat model."""
-        config, options = self.config, self.config.engine_options
-        if config.model is None and config.runs_on in ("vllm", "transformers"):
-            raise BadOption(f"engine {config.runs_on} needs a model: a folder or hub name")
-        model = config.model or ""
+        config, model, options = self.config, self.config.model or "", self.config.engine_options
         match config.runs_on:
             case "reader":
                 above = {} if config.answer_above is None else {"answer_above": config.answer_above}
@@ -85,15 +79,16 @@ class Parts:
                 llm = VLLMReflectionLLM(model=model, engine=options)
                 return self._opened.enter_context(llm)
             case "server":
-                key = SecretStr(os.environ[API_KEY]) if os.environ.get(API_KEY) else None
-                given = {"base_url": config.base_url, "model": model, "api_key": key, **options}
+                given = {"base_url": config.base_url, "model": model, **options}
+                if key := os.environ.get(API_KEY):
+                    given.setdefault("api_key", key)
                 return self._opened.enter_context(VLLMServerReflectionLLM(**given))
 
     @cached_property
     def reader(self) -> Reader:
         """The embedded reader, or the one in the folder that ``model`` names."""
         named = self.config.model if self.config.runs_on == "reader" else None
-        return Reader.load(Path(named)) if named else Reader.load()
+        return Reader.load(named) if named else Reader.load()
 
     @cached_property
     def chat_model(self) -> Runnable[Any, Any] | None:
@@ -109,35 +104,39 @@ class Parts:
 
     @cached_property
     def retriever(self) -> Any:
-        """The retriever over the index."""
+        """The retriever over the index, or the vector store that replaces it."""
         if self.config.reads_demo:
             return demo_index().as_retriever(MAX_PASSAGES)
-        if self.config.retriever:
-            found = _find("retriever", self.config.retriever, VectorStore, BaseRetriever)
-            is_store = isinstance(found, VectorStore)
-            return found.as_retriever(search_kwargs={"k": MAX_PASSAGES}) if is_store else found
-        embeddings = find_embeddings(self.config.embeddings)
-        index = open_index(self.config.index or DEFAULT_INDEX, embeddings)
-        return self._opened.enter_context(index).as_retriever(MAX_PASSAGES)
+        name = self.config.retriever
+        if name is None:
+            index = open_index(self.config.index or DEFAULT_INDEX)
+            return self._opened.enter_context(index).as_retriever(MAX_PASSAGES)
+        try:
+            return find_named(name, VectorStore, BaseRetriever)
+        except Exception as error:  # any code runs where a module is imported
+            raise BadOption(
+                f"retriever {name}: cannot be opened ({describe_error(error)}); a function is "
+                "called without arguments"
+            ) from error
 
     @cached_property
     def evaluator(self) -> RetrievalEvaluator:
         """CRAG's evaluator: the one that is named, else the reader."""
         if self.config.evaluator:
             return as_evaluator(self.config.evaluator)
-        return ReaderEvaluator(self.reader if self.config.runs_on == "reader" else Reader.load())
+        return ReaderEvaluator(self.reader)
 
     @cached_property
     def web_search(self) -> WebSearch:
         """The web search."""
         web = self.config.web
-        if web == "none" or (web is None and not self.config.reads_demo):
-            return NoWebSearch("--web tavily, or --web DIR")
-        if web is None:
-            return demo_web()
         if web == "tavily":
             return TavilyWebSearch()
-        index = self._opened.enter_context(open_index(Path(web)))
+        if not web and self.config.reads_demo:
+            return demo_web()
+        if web in ("", "none"):
+            return NoWebSearch("--web tavily, or --web DIR")
+        index = self._opened.enter_context(open_index(web))
         return RetrieverWebSearch(index.as_retriever(MAX_PASSAGES), f"{web} in place of the web")
 
     @cached_property
@@ -171,12 +170,13 @@ class Parts:
     def settings(self, name: str, **given: Any) -> Any:
         """Return the settings of the graph called ``name``: the configuration's, then ``given``;
         BadSettings if a value is invalid."""
-        chosen = {**self.config.settings_of(name), **given}
+        kind, chosen = GRAPHS[name], self.config.settings
+        chosen = {n: v for n, v in chosen.items() if n in kind.model_fields} | given
         # The reader writes nothing of its own: without passages it can only refuse.
         quotes_own = self.config.runs_on == "reader" and not self.config.reads_demo
-        if quotes_own and issubclass(GRAPHS[name], SelfRAGSettings):
+        if quotes_own and issubclass(kind, SelfRAGSettings):
             chosen.setdefault("mode", "always")
-        return GRAPHS[name](**chosen)
+        return kind(**chosen)
 
     def graph(self, name: str, settings: Settings | None = None, **options: Any) -> Graph:
         """Build the graph called ``name``, one of :data:`~selfcorrect_rag.settings.GRAPHS`.
@@ -188,29 +188,26 @@ class Parts:
         """
         options |= {"settings": settings or self.settings(name), "follow_up": self.chat_model}
         writer = self.chat_model or self.llm
-        match name:
-            case "self_rag":
-                graph: Any = create_self_rag(self.llm, self.retriever, **options)
-            case "instruct_rag":
-                graph = create_instruct_rag(writer, self.retriever, self.demonstrations, **options)
-            case _:
-                create: Any = create_crag if name == "crag" else create_self_crag
-                graph = create(
-                    writer if name == "crag" else self.llm,
-                    self.retriever,
-                    self.evaluator,
-                    self.web_search,
-                    rewriter=self.chat_model,
-                    **options,
-                )
-        return cast(Graph, graph)
+        if name == "self_rag":
+            return create_self_rag(self.llm, self.retriever, **options)
+        if name == "instruct_rag":
+            return create_instruct_rag(writer, self.retriever, self.demonstrations, **options)
+        corrected = (self.retriever, self.evaluator, self.web_search)
+        options["rewriter"] = self.chat_model
+        if name == "crag":
+            return create_crag(writer, *corrected, **options)
+        return create_self_crag(self.llm, *corrected, **options)
 
-    def shared_graph(self, name: str) -> Graph:
-        """Return the graph called ``name``, built once, whichever threads ask."""
+
+def build_once(build: Callable[[Any], Graph]) -> Callable[[Any], Graph]:
+    """Make ``build`` build once for each argument, whichever threads ask."""
+    built = cache(build)
+
+    def locked(argument: Any) -> Graph:
         with _opening:
-            if name not in self._graphs:
-                self._graphs[name] = self.graph(name)
-            return self._graphs[name]
+            return built(argument)
+
+    return locked
 
 
 class SketchParts(Parts):
@@ -222,12 +219,8 @@ class SketchParts(Parts):
         named = config.chat_model or config.runs_on == "chat"
         self.chat_model = self.llm if named else None
         self.retriever, self.demonstrations = (lambda query: []), []
-        self.evaluator, self.web_search = _UnopenedEvaluator(), NoWebSearch("a sketch has none")
-
-
-class _UnopenedEvaluator(RetrievalEvaluator):
-    def score(self, question: str, passages: Any) -> list[float]:
-        raise NotImplementedError("a sketch of a graph cannot run")
+        self.evaluator = ReaderEvaluator.__new__(ReaderEvaluator)
+        self.web_search = NoWebSearch("a sketch has none")
 
 
 def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, Any, Graph]]:
@@ -240,17 +233,10 @@ def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, An
         build: builds the graph from the parts that the environment names
             (:meth:`ServingConfig.from_environment`).
     """
-
-    @cache
-    def built(is_sketch: bool) -> Graph:
-        return build(_environment_parts(is_sketch))
-
-    def locked(is_sketch: bool) -> Graph:
-        with _opening:
-            return built(is_sketch)
+    built = build_once(lambda is_sketch: build(_environment_parts(is_sketch)))
 
     async def factory(runtime: Any) -> Graph:
-        return await asyncio.to_thread(locked, runtime.execution_runtime is None)
+        return await asyncio.to_thread(built, runtime.execution_runtime is None)
 
     # The server reads the annotation to decide what it passes.
     from langgraph_sdk.runtime import ServerRuntime
@@ -262,23 +248,3 @@ def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, An
 @cache
 def _environment_parts(is_sketch: bool) -> Parts:
     return (SketchParts if is_sketch else Parts)(ServingConfig.from_environment())
-
-
-def find_embeddings(name: str | None) -> Any:
-    """Return the embeddings at MODULE:ATTRIBUTE; "bm25" and None as they are."""
-    return name if name in (None, "bm25") else _find("embeddings", name, Embeddings)
-
-
-def _find(option: str, name: str, *kinds: type) -> Any:
-    try:
-        found = find_named(name, *kinds)
-    except SelfCorrectError:
-        raise
-    except Exception as error:  # any code runs where a module is imported
-        raise BadOption(
-            f"{option} {name}: cannot be opened ({error}); a function is called without arguments"
-        ) from error
-    if not isinstance(found, kinds):
-        wanted = " or ".join(kind.__name__ for kind in kinds)
-        raise BadOption(f"{option} {name}: expected a {wanted}, got {type(found).__name__}")
-    return found

@@ -7,8 +7,15 @@ from selfcorrect_rag.evaluation.reweigh import choose
 from selfcorrect_rag.reflection import ScoredSegment, path_score, segment_terms
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, SelfRAGSettings
 from selfcorrect_rag.thresholds import Thresholds
-from selfcorrect_rag.ui.forms import THRESHOLDS, WEIGHTS
-from selfcorrect_rag.ui.store import PastRun
+from selfcorrect_rag.ui.runs import PastRun
+
+WEIGHTS = {
+    "weight_sequence": "Weight of p(y)",
+    "weight_isrel": "Weight of ISREL",
+    "weight_issup": "Weight of ISSUP",
+    "weight_isuse": "Weight of ISUSE",
+}
+THRESHOLDS = {"upper": "Correct above", "lower": "Incorrect below"}
 
 
 def weighable(run: PastRun) -> dict[str, float]:
@@ -46,29 +53,30 @@ def weigh(run: PastRun, given: Mapping[str, float]) -> tuple[dict[str, Any], lis
 
 
 def _other_action(result: dict[str, Any], settings: CRAGSettings) -> list[str]:
-    ran = result["thresholds"]
     try:
-        thresholds = settings.thresholds(Thresholds(**ran))
+        thresholds = settings.thresholds(Thresholds(**result["thresholds"]))
     except ValueError as error:
         return [f"These thresholds do not fit together: {error}."]
+    before = result.get("action")
     scores = [grade["score"] for grade in result["grades"] if grade["score"] is not None]
-    action = thresholds.action(scores)
     result["thresholds"] = {"upper": thresholds.upper, "lower": thresholds.lower}
-    if action == result.get("action"):
+    result["action"] = thresholds.action(scores)
+    if result["action"] == before:
         return []
-    before, result["action"] = result.get("action"), action
     return [
-        f"The action would be {action}, not {before}. What that would have found, and the answer "
-        "from it, is not known: run it again."
+        f"The action would be {result['action']}, not {before}. What that would have found, and "
+        "the answer from it, is not known: run it again."
     ]
 
 
 def _other_choice(result: dict[str, Any], settings: SelfRAGSettings) -> list[str]:
     candidates = [{**candidate} for candidate in result["candidates"]]
-    for i, candidate in enumerate(candidates):
-        path = _path(candidates, i)
-        candidate["path_score"] = path_score(path, settings.weights, settings.path_rule)
-        last = path[-1]
+    paths: list[list[ScoredSegment]] = []
+    for candidate in candidates:
+        parent, retrieved = candidate["parent"], candidate["step"] == "retrieve"
+        last = ScoredSegment(candidate["critique"], candidate["sequence_probability"], retrieved)
+        paths.append([*([] if parent is None else paths[parent]), last])
+        candidate["path_score"] = path_score(paths[-1], settings.weights, settings.path_rule)
         candidate["terms"] = segment_terms(last.critique, last.sequence, settings.weights)
     result["candidates"] = candidates
     found = choose(candidates, settings)
@@ -82,15 +90,3 @@ def _other_choice(result: dict[str, Any], settings: SelfRAGSettings) -> list[str
     before = result.get("answer")
     result |= {"answer": answer, "cited_answer": answer, "citations": []}
     return [f"The answer would be “{answer}” in place of “{before}”. Its citations are not shown."]
-
-
-def _path(candidates: list[dict[str, Any]], last: int) -> list[ScoredSegment]:
-    """The scored segments from the first one to the candidate ``last``."""
-    path: list[ScoredSegment] = []
-    at: int | None = last
-    while at is not None:
-        c = candidates[at]
-        retrieved = c["step"] == "retrieve"
-        path.insert(0, ScoredSegment(c["critique"], c["sequence_probability"], retrieved))
-        at = c["parent"]
-    return path

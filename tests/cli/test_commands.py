@@ -77,7 +77,7 @@ def test_explain_shows_what_led_to_the_answer(
     shown = capsys.readouterr().out
     assert "8443" in shown.splitlines()[0]
     assert "passages from .selfcorrect/index:" in shown
-    assert "model calls" in shown
+    assert "model call" in shown
     assert ("candidates:" in shown) == graph.startswith("self")
     assert ("action:" in shown) == ("crag" in graph)
 
@@ -117,6 +117,8 @@ def test_a_config_file_gives_options_and_settings(
         (["--set", "mode=sometimes"], "mode"),
         (["--index", "nowhere"], "nowhere"),
         (["--graph", "selfrag"], "selfrag"),
+        (["--web", "tavily"], "--web: self-rag never searches the web"),
+        (["--web", "tavily", "--graph", "instruct_rag"], "--web: instruct-rag never searches"),
         (["--config", "none.toml"], "none.toml"),
         (["--model", "nope:gpt"], "nope"),
         (["--html", "notes/staging.md/run.html"], "notes/staging.md/run.html"),
@@ -261,7 +263,7 @@ def test_eval_compares_methods_and_says_what_stopped_it(
     questions, out = tmp_path / "questions.jsonl", tmp_path / "run"
     rows = [json.dumps({"question": q, "answers": ["8443"]}) for q in (PORT, f"{PORT} Now?")]
     questions.write_text("\n".join(["{", *rows]), encoding="utf-8")
-    given = ["eval", str(questions), "--out", str(out), "--method", "rag", "--method", "self_rag"]
+    given = ["eval", str(questions), "--out", str(out), "--method", "rag", "--method", "self-rag"]
     assert main([*given, "--set", "max_calls=1", "--set", "concurrency=1"]) == 1
     assert "stopped by max_calls" in capsys.readouterr().err
     assert main(given) == 0

@@ -1,7 +1,6 @@
 """The configuration: files, variables, values as text, and the parts that it opens."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +33,7 @@ GRAPH_FILES = sorted((Path(__file__).parents[2] / "graphs").glob("*.py"))
         ("instruction", "none", None),
         ("engine_options", '{"dtype": "bfloat16"}', {"dtype": "bfloat16"}),
         ("index", "notes-index", Path("notes-index")),
+        ("web", "none", "none"),
     ],
 )
 def test_values_are_read_from_text(name: str, text: str, value: Any) -> None:
@@ -47,7 +47,7 @@ def test_values_are_read_from_text(name: str, text: str, value: Any) -> None:
         ({"settings": {"pasages": 3}}, "did you mean passages?"),
         ({"engine": "gpu"}, "engine"),
         ({"answer_above": 2}, "answer_above"),
-        ({"engine": "chat"}, "needs a model"),
+        ({"engine": "vllm"}, "needs a model"),
         ({"retriever": "a:b", "index": "c"}, "replaces the index"),
     ],
 )
@@ -73,6 +73,7 @@ def test_variables_override_the_file(tmp_path: Path) -> None:
             "model": st.text("abc:/", min_size=1),
             "base_url": st.just("http://gpu:8000"),
             "answer_above": st.floats(0, 1),
+            "web": st.sampled_from(["none", "tavily"]),
             "engine_options": st.dictionaries(st.text("ab"), st.integers()),
             "index": st.just(Path("a b")),
             "settings": st.fixed_dictionaries({"passages": st.integers(1, 100)}),
@@ -157,13 +158,6 @@ async def test_runs_that_begin_together_build_a_graph_once() -> None:
     run: Any = SimpleNamespace(execution_runtime=object())
     graphs = await asyncio.gather(*(factory(run) for _ in range(8)))
     assert len(built) == len(set(map(id, graphs))) == 1
-
-
-def test_a_graph_is_built_once_whichever_threads_ask() -> None:
-    config = ServingConfig(retriever=f"{__name__}:NoRetriever", model=f"{__name__}:make_chat_model")
-    with Parts(config) as opened, ThreadPoolExecutor(8) as pool:
-        graphs = list(pool.map(opened.shared_graph, ["crag"] * 8))
-        assert len(set(map(id, graphs))) == 1
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])

@@ -17,7 +17,7 @@ from selfcorrect_rag.serving import Parts, ServingConfig
 from selfcorrect_rag.serving.config import BadOption
 from selfcorrect_rag.ui import runs as live_runs
 from selfcorrect_rag.ui.app import make_app
-from selfcorrect_rag.ui.store import PastRun, RunStore
+from selfcorrect_rag.ui.runs import PastRun, RunStore
 from selfcorrect_rag.ui.weigh import weigh, weighable
 from tests.agents.scripted import reflecting
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
@@ -64,8 +64,10 @@ def start(client: TestClient, **given: str) -> str:
 
 def finished(client: TestClient, address: str) -> str:
     """Follow a run to its end, and return its page."""
-    assert "event: over" in client.get(f"{address}/events").text
-    page = client.get(address)
+    deadline = time.monotonic() + 60
+    while 'id="live"' in (page := client.get(address)).text:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
     assert page.status_code == 200
     return page.text
 
@@ -92,7 +94,7 @@ def test_steps_come_while_it_runs_and_a_run_can_be_stopped(client: TestClient) -
     page = client.get(address).text
     assert 'id="live"' in page
     assert "/stop" in page
-    assert "going on" in client.get("/").text
+    assert "going on" in client.get("/runs").text
     stopped = client.post(f"{address}/stop")
     Scripted.gate.set()
     assert live_runs.STOPPED in stopped.text
@@ -213,7 +215,7 @@ def test_other_pages_may_not_ask(client: TestClient, headers: dict[str, str], st
 def test_the_file_of_runs_is_private_and_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("selfcorrect_rag.ui.store.MAX_RUNS", 3)
+    monkeypatch.setattr("selfcorrect_rag.ui.runs.MAX_RUNS", 3)
     store = RunStore(tmp_path / "runs.sqlite")
     assert store.path.stat().st_mode & 0o077 == 0
     for i in range(5):

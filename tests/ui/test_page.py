@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfcorrect_rag import render_run, show_run
-from selfcorrect_rag.ui.view import MAX_CHARACTERS, json_value, segments, visible
+from selfcorrect_rag.ui import MAX_CHARACTERS, visible
+from selfcorrect_rag.ui.page import json_value, segments
 from tests.agents.scripted import GRAPHS
 
 
@@ -78,8 +79,7 @@ def test_no_text_becomes_markup_or_hides(text: str) -> None:
             "notes": [hostile],
             "rationale": hostile,
             "route": [{"step": hostile, "failed": hostile}],
-        },
-        title=hostile,
+        }
     )
     found = Ids(page)
     assert not {"img", "script"} & set(found.tags)
@@ -93,14 +93,13 @@ def test_long_texts_are_cut_and_say_so() -> None:
 
 
 def test_a_page_and_a_notebooks_frame_run_no_script() -> None:
-    frame = show_run({"question": '"Who?"'}, height=300)
+    frame = show_run({"question": '"Who?"'})
     assert re.search(r"style-src 'sha256-[\w+/]{43}='", frame.html)
     assert "allow-scripts" not in frame._repr_html_()
-    assert "height:300px" in frame._repr_html_()
 
 
 def test_candidates_are_ranked_within_their_segment() -> None:
     scores = [(0, 0.5), (0, 1.5), (1, 0.1), (1, None), (1, 0.9)]
     candidates = [{"depth": depth, "path_score": score} for depth, score in scores]
-    ranked = [[row["number"] for row in rows] for rows in segments(candidates, "passages")]
-    assert ranked == [[1, 0], [4, 2, 3]]
+    ranked = [[row["path_score"] for row in rows] for rows in segments(candidates)]
+    assert ranked == [[1.5, 0.5], [0.9, 0.1, None]]

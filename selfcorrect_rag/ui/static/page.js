@@ -11,38 +11,30 @@ if (graph) {
   });
 }
 
+const load = async (address) => {
+  try {
+    const answer = await fetch(address);
+    return answer.ok && new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    return null; // the server has ended, or the page is being left
+  }
+};
+
 const live = document.querySelector("#live");
-if (live) {
+if (live && !document.querySelector("#waiting")) {
   const steps = document.querySelector("#steps");
   const text = document.querySelector("#text");
-  const source = new EventSource(`/runs/${live.dataset.run}/events`);
-  const on = (kind, act) =>
-    source.addEventListener(kind, (event) => act(JSON.parse(event.data)));
-  const waits = Boolean(document.querySelector("#waiting"));
-  let resumed = 0;
-  on("begin", ({ id, words }) => {
-    if (document.getElementById(`step-${id}`)) return;
-    const item = document.createElement("li");
-    item.id = `step-${id}`;
-    item.textContent = words;
-    steps.append(item);
-  });
-  on("end", ({ id, seconds }) => {
-    const item = document.getElementById(`step-${id}`);
-    if (item && seconds !== undefined && !item.dataset.over) {
-      item.dataset.over = "1";
-      item.append(` ${seconds.toFixed(2)} s`);
-    }
-  });
-  on("text", ({ text: words, new: begins }) => {
-    text.textContent = (begins ? "" : text.textContent) + words;
-  });
-  // The log is sent from its beginning: only a pause that this page does not show is new.
-  on("waiting", () => (resumed += 1) && !waits && location.reload());
-  on("over", () => {
-    source.close();
-    location.reload();
-  });
+  setInterval(async () => {
+    const page = await load(location.href);
+    if (!page) return;
+    if (!page.querySelector("#live") || page.querySelector("#waiting")) return location.reload();
+    text.textContent = page.querySelector("#text").textContent;
+    [...page.querySelectorAll("#steps li")].forEach((item, i) => {
+      if (!steps.children[i]) steps.append(item);
+      else if (steps.children[i].textContent !== item.textContent)
+        steps.children[i].textContent = item.textContent;
+    });
+  }, 500);
 }
 
 const weigh = document.querySelector("#weigh");
@@ -52,9 +44,8 @@ if (weigh) {
     event.target.previousElementSibling.textContent = Number(event.target.value).toFixed(2);
     const turn = ++latest;
     const address = `${location.pathname}?${new URLSearchParams(new FormData(weigh))}`;
-    const answer = await fetch(address);
-    if (!answer.ok || turn !== latest) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const page = await load(address);
+    if (!page || turn !== latest) return;
     for (const id of ["answer-part", "changes", "details"]) {
       document.getElementById(id).replaceWith(page.getElementById(id));
     }
