@@ -27,8 +27,7 @@ def command(data: Path, evaluator: str | None, ambiguous_worth: float, as_json: 
     ones alone.
     """
     from selfcorrect_rag.serving import Parts, ServingConfig
-    from selfcorrect_rag.training.calibration import calibrate_evaluator
-    from selfcorrect_rag.training.evaluator import Graded
+    from selfcorrect_rag.training.evaluator import Graded, calibrate_evaluator
     from selfcorrect_rag.training.rows import read_rows
 
     rows = read_rows(data, Graded)

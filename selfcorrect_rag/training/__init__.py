@@ -11,8 +11,12 @@ from selfcorrect_rag.training.critic import (
     train_critic,
 )
 from selfcorrect_rag.training.evaluator import EvaluatorOptions, train_evaluator
-from selfcorrect_rag.training.generator import GeneratorOptions, train_generator
-from selfcorrect_rag.training.generator_data import GeneratorDataOptions, make_generator_data
+from selfcorrect_rag.training.generator import (
+    GeneratorDataOptions,
+    GeneratorOptions,
+    make_generator_data,
+    train_generator,
+)
 from selfcorrect_rag.training.instruct import (
     InstructOptions,
     RationaleOptions,

@@ -19,7 +19,15 @@ from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training import fine_tuning
 from selfcorrect_rag.training.fine_tuning import MASKED, CausalOptions, Examples
 from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all, request_key
-from selfcorrect_rag.training.rows import Filled, PartOfData, Progress, Row, part_of, read_rows
+from selfcorrect_rag.training.rows import (
+    PARTS,
+    Filled,
+    PartOfData,
+    Progress,
+    Row,
+    part_of,
+    read_rows,
+)
 
 _OFFICIAL_TASKS = {"groundness": "groudness"}
 """Names of prompts in the official data where they differ; the spelling is theirs."""
@@ -148,7 +156,7 @@ def train_critic(
     """
     # The order depends on the rows alone.
     rows = sorted(read_rows(options.data, CriticRow), key=lambda row: row.key)
-    parts = {p: [r for r in rows if r.part == p] for p in ("train", "development", "test")}
+    parts = {p: [r for r in rows if r.part == p] for p in PARTS}
     for name in ("train", "test"):
         if not parts[name]:
             raise BadTrainingData(f"no row of the {len(rows)} is in the {name} part")
@@ -160,10 +168,10 @@ def train_critic(
         example = encoder.example(row.critic_input, row.token)
         examples.add(example["input_ids"], [label != MASKED for label in example["labels"]])
         examples.shortened += len(encoder.prompt_ids(row.critic_input)) > encoder.limit
-    trainer = fine_tuning.tune_causal(model, examples, options, run_id)
-    trained = fine_tuning.export(trainer, tokenizer, options.out / "critic")
-    report: dict[str, Any] = {"rows": {name: len(of_part) for name, of_part in parts.items()}}
-    report["shortened"] = examples.shortened
+    trained, report = fine_tuning.tune_causal(
+        model, tokenizer, examples, options, run_id, options.out / "critic"
+    )
+    report["rows"] |= {name: len(of_part) for name, of_part in parts.items()}
     with Critic.from_model(trained, tokenizer, max_tokens=options.max_length) as critic:
         for name in ("development", "test"):
             given = critic.judge([row.critic_input for row in parts[name]])

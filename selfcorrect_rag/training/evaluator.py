@@ -1,8 +1,10 @@
-"""Fine-tunes CRAG's retrieval evaluator: regression to +1 and -1 (section 4.2, appendix B.2)."""
+"""CRAG's retrieval evaluator: its fine-tuning, a regression to +1 and -1 (section 4.2, B.2), and
+the calibration of any evaluator's thresholds."""
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, model_validator
@@ -14,7 +16,15 @@ from selfcorrect_rag.models.t5_evaluator import MAX_TOKENS, PairTokenizer, T5Eva
 from selfcorrect_rag.thresholds import Calibration, Judged, calibrate, measure
 from selfcorrect_rag.training import fine_tuning
 from selfcorrect_rag.training.fine_tuning import TuningOptions
-from selfcorrect_rag.training.rows import Filled, Progress, Row, as_document, part_of, read_rows
+from selfcorrect_rag.training.rows import (
+    PARTS,
+    Filled,
+    Progress,
+    Row,
+    as_document,
+    part_of,
+    read_rows,
+)
 
 EvaluatorText = Annotated[str, BeforeValidator(lambda given: titled(as_document(given)))]
 """A passage of a row, as an evaluator reads it."""
@@ -67,14 +77,13 @@ def train_evaluator(
         ``questions`` by part; the ``calibration``; and of the ``test`` part how many ``pairs``, the
         ``auc`` and what the thresholds do (``actions``).
     """
-    rows, out = read_rows(options.data, Graded), options.out
+    rows, folder = read_rows(options.data, Graded), options.out / "evaluator"
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise BadTrainingData("an evaluator is trained by one process; launch only one")
     run_id = fine_tuning.prepare(options, rows)
-    names = ("train", "development", "test")
-    parts = {name: [row for row in rows if part_of(row.question) == name] for name in names}
+    parts = {name: [row for row in rows if part_of(row.question) == name] for name in PARTS}
     for name, of_part in parts.items():
-        if {label for row in of_part for _, label in row.pairs} != {1.0, -1.0}:
+        if not (any(row.positives for row in of_part) and any(row.negatives for row in of_part)):
             raise BadTrainingData(
                 f"the {name} part ({len(of_part)} questions) needs relevant and irrelevant passages"
             )
@@ -84,26 +93,47 @@ def train_evaluator(
     _check_end(model, tokenizer, options.model)
     model.config.problem_type = "regression"
     model.config.pad_token_id = tokenizer.pad_token_id
-    limit = max_input_tokens(model, options.max_length)
-    pairs = PairTokenizer(tokenizer, max_tokens=limit)
+    pairs = PairTokenizer(tokenizer, max_tokens=max_input_tokens(model, options.max_length))
     labelled = [(row.question, text, label) for row in parts["train"] for text, label in row.pairs]
     encoded = pairs.encode([(question, text) for question, text, _ in labelled])
     examples = [{**e, "labels": label} for e, (_, _, label) in zip(encoded, labelled, strict=True)]
     fine_tuning.fine_tune(model, examples, DataCollatorWithPadding(tokenizer), options, run_id)
     evaluator = T5Evaluator(model, tokenizer, max_tokens=options.max_length)
     calibration = calibrate(judge_questions(evaluator, parts["development"]))
-    evaluator.thresholds = calibration.thresholds
-    model.config.crag_thresholds = [calibration.thresholds.upper, calibration.thresholds.lower]
-    model.save_pretrained(out / "evaluator")
-    tokenizer.save_pretrained(out / "evaluator")
+    thresholds = calibration.thresholds
+    model.config.crag_thresholds = [thresholds.upper, thresholds.lower]
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     scored = [pair for row in parts["test"] for pair in _scores(evaluator, row)]
-    actions = measure(judge_questions(evaluator, parts["test"]), evaluator.thresholds)
+    actions = measure(judge_questions(evaluator, parts["test"]), thresholds)
     report = {
         "questions": {name: len(of_part) for name, of_part in parts.items()},
         "calibration": _as_json(calibration),
         "test": {"pairs": len(scored), "auc": auc(scored), "actions": _as_json(actions)},
     }
-    return fine_tuning.write_report(out, report)
+    return fine_tuning.write_report(options.out, report)
+
+
+def calibrate_evaluator(
+    evaluator: RetrievalEvaluator, rows: Iterable[Graded], *, ambiguous_worth: float = 0.75
+) -> dict[str, Any]:
+    """Choose the thresholds of any evaluator by :func:`~selfcorrect_rag.thresholds.calibrate`, from
+    questions on which it was not trained.
+
+    Returns:
+        The :class:`~selfcorrect_rag.thresholds.Calibration` as JSON values, on the rows that chose
+        it, which is optimistic. Under ``held_out`` thresholds of each half of the questions, on the
+        other half; empty if there are too few.
+    """
+    # In an order that depends on the questions alone, not on how a file is sorted.
+    ordered = sorted(rows, key=lambda row: zlib.crc32(row.question.encode()))
+    halves = [judge_questions(evaluator, half) for half in (ordered[::2], ordered[1::2])]
+    found = [calibrate([*halves[0], *halves[1]], ambiguous_worth=ambiguous_worth)]
+    if all(len({row.relevant for row in half}) == 2 for half in halves):
+        for half, other in (halves, halves[::-1]):
+            thresholds = calibrate(half, ambiguous_worth=ambiguous_worth).thresholds
+            found.append(measure(other, thresholds, ambiguous_worth=ambiguous_worth))
+    return {**_as_json(found[0]), "held_out": [_as_json(each) for each in found[1:]]}
 
 
 def judge_questions(evaluator: RetrievalEvaluator, rows: Sequence[Graded]) -> list[Judged]:
@@ -153,10 +183,8 @@ def _load(name: str) -> tuple[Any, Any]:
 def _check_end(model: Any, tokenizer: Any, name: str) -> None:
     """A decoder is read at the last token that is not padding, a T5 at its end token."""
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    is_read_at_end = model.config.is_encoder_decoder
-    if tokenizer.pad_token is None or (
-        is_read_at_end and tokenizer("a")["input_ids"][-1:] != [tokenizer.eos_token_id]
-    ):
+    ends = tokenizer("a")["input_ids"][-1:] == [tokenizer.eos_token_id]
+    if tokenizer.pad_token is None or (model.config.is_encoder_decoder and not ends):
         raise BadTrainingData(
             f"the tokenizer of {name} adds no end token (eos_token), at which the score is read; "
             "give a base whose tokenizer does, such as google-t5/t5-large"

@@ -172,15 +172,26 @@ def packed(rows: Sequence[Any]) -> dict[str, Any]:
 
 def tune_causal(
     model: Any,
-    examples: Examples,
+    tokenizer: Any,
+    train: Examples,
     options: CausalOptions,
     run_id: Mapping[str, Any],
+    folder: Path,
+    *,
+    held_out: Examples | None = None,
     tokens: Collection[int] = (),
-) -> Any:
+) -> tuple[Any, dict[str, Any]]:
     """Train a causal model, or a LoRA adapter that also trains the rows of ``tokens`` in embedding
-    and head, and no others; return the Trainer."""
-    if not examples.rows:
-        raise BadTrainingData(f"no row is left to train on; {examples.left_out} are too long")
+    and head, and no others; :func:`export` it to ``folder``.
+
+    Returns:
+        The model, and for a report the ``rows`` trained on, held out, shortened and left out, the
+        ``tokens`` read and learned in a pass, and of the ``held_out`` rows the mean ``loss``
+        (negative natural log-probability per token; None without rows).
+    """
+    if not train.rows:
+        raise BadTrainingData(f"no row is left to train on; {train.left_out} are too long")
+    held_out = held_out or Examples()
     if options.lora_rank:
         peft = require("peft", "train")
         ends = (model.get_input_embeddings(), model.get_output_embeddings())
@@ -194,21 +205,23 @@ def tune_causal(
             trainable_token_indices={name: sorted(tokens) for name in names} if tokens else None,
         )
         model = peft.get_peft_model(model, config)
-    return fine_tune(model, examples.rows, packed, options, run_id)
-
-
-def count_rows(train: Examples, held_out: Examples) -> dict[str, Any]:
-    """Return for a report the ``rows`` trained on, held out, shortened and left out, and the
-    ``tokens`` read and learned in a pass."""
+    trainer = fine_tune(model, train.rows, packed, options, run_id)
+    loss = trainer.evaluate(held_out.rows)["eval_loss"] if held_out.rows else None
     labels = [row["labels"] for row in train.rows]
-    rows = {
-        "train": len(train.rows),
-        "held_out": len(held_out.rows),
-        "shortened": train.shortened + held_out.shortened,
-        "left_out": train.left_out + held_out.left_out,
+    report: dict[str, Any] = {
+        "rows": {
+            "train": len(train.rows),
+            "held_out": len(held_out.rows),
+            "shortened": train.shortened + held_out.shortened,
+            "left_out": train.left_out + held_out.left_out,
+        },
+        "tokens": {
+            "read": sum(map(len, labels)),
+            "learned": sum(len(row) - row.count(MASKED) for row in labels),
+        },
+        "held_out": {"loss": loss},
     }
-    learned = sum(len(row) - row.count(MASKED) for row in labels)
-    return {"rows": rows, "tokens": {"read": sum(map(len, labels)), "learned": learned}}
+    return export(trainer, tokenizer, folder), report
 
 
 def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:

@@ -1,23 +1,79 @@
-"""Fine-tunes Self-RAG's generator on outputs with reflection tokens (3.2.2, Algorithm 2, B.1)."""
+"""Self-RAG's generator: its data, outputs with a critic's reflection tokens and retrieved passages
+(3.2.2, A.2, Algorithm 3), and its fine-tuning on them (Algorithm 2, B.1)."""
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
 
-from pydantic import field_validator
+from langchain_core.documents import Document
+from langchain_core.runnables import Runnable
+from pydantic import PositiveInt
 
-from selfcorrect_rag.errors import BadTrainingData, PromptTooLong
+from selfcorrect_rag.errors import (
+    BadTrainingData,
+    PromptTooLong,
+    RetrievalFailed,
+    describe_error,
+    require,
+)
+from selfcorrect_rag.intake import title_of
+from selfcorrect_rag.journal import Journal, open_run, refuse_foreign, run_folder, write_rows
 from selfcorrect_rag.models.checkpoints import max_input_tokens
+from selfcorrect_rag.models.critic import Critic, critic_input
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.prompts.parts import Part, Prompt
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.prompts.parts import Part, Prompt, quoted
 from selfcorrect_rag.prompts.self_rag import instruction_parts, question_text
-from selfcorrect_rag.reflection import CONTROL_TOKENS, END_PARAGRAPH, GROUP_OF, PARAGRAPH, TOKENS
+from selfcorrect_rag.reflection import (
+    CONTINUE,
+    CONTROL_TOKENS,
+    END_PARAGRAPH,
+    FULLY_SUPPORTED,
+    GROUP_OF,
+    NO_RETRIEVAL,
+    PARAGRAPH,
+    PARTIALLY_SUPPORTED,
+    RELEVANT,
+    RETRIEVAL,
+)
+from selfcorrect_rag.search import open_index
 from selfcorrect_rag.training import fine_tuning
-from selfcorrect_rag.training.critic import agreement
 from selfcorrect_rag.training.fine_tuning import CausalOptions, Examples
-from selfcorrect_rag.training.rows import Filled, Progress, Row, Share, hold_out, read_rows
+from selfcorrect_rag.training.rows import (
+    Filled,
+    Options,
+    Progress,
+    Row,
+    Share,
+    hold_out,
+    read_rows,
+)
+
+DECISIONS = "decisions.jsonl"
+"""In the run's folder: what was found, judged and chosen for each row."""
+CHUNK = 64
+"""Rows that are decided together, in large batches; a killed run loses at most their labels."""
+
+
+class GeneratorDataOptions(Options):
+    """Options of ``train generator-data``, the paper's; rows are {instruction, output} and perhaps
+    input, id, dataset_name."""
+
+    critic: str = ""
+    """Folder or hub name of a critic."""
+    index: str = ""
+    """Folder of the index that is searched."""
+    top_k: PositiveInt = 10
+    """Maximum passages of a query (section 4)."""
+    seed: int = 0
+    """Seed of the choice if no passage supports a sentence."""
 
 
 class GeneratorOptions(CausalOptions, model="meta-llama/Llama-2-7b-hf"):
@@ -49,12 +105,250 @@ class GeneratorRow(Row):
         return hashlib.sha256(known.encode()).hexdigest()[:32]
 
 
-class _AugmentedRow(GeneratorRow):
-    @field_validator("output")
-    @classmethod
-    def _is_whole(cls, output: str) -> str:
-        list(output_parts(output))
-        return output
+class Critique(NamedTuple):
+    """A judgement that a critic is asked for."""
+
+    prompt: str
+    """A key of :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`."""
+    instance: Instance
+
+
+@dataclass
+class Passage:
+    """A retrieved passage, and the tokens that a critic gave it."""
+
+    title: str
+    text: str
+    isrel: str = ""
+    issup: str = ""
+
+    @property
+    def whole(self) -> str:
+        """Title and text as a generator reads them."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+@dataclass
+class Segment:
+    """A sentence of an output, and what was decided about it."""
+
+    case: Instance
+    """The sentence in its row."""
+    evidence: Sequence[Passage]
+    """What was found for the whole output."""
+    wanted: str = RETRIEVAL
+    """What the sentence needs: a token of the group Retrieve."""
+    passages: list[Passage] = field(default_factory=list)
+    chosen: int | None = None
+    """The one of the passages that the sentence is written from."""
+
+
+Judge = Callable[[list[Critique]], list[str]]
+Retrieve = Callable[[list[str]], list[list[Passage]]]
+Decisions = dict[str, Any]
+"""Everything that was decided about a row, as JSON; ``augmented`` is the row with passages and
+reflection tokens in its output."""
+
+
+def augment(
+    rows: Sequence[GeneratorRow], judge: Judge, retrieve: Retrieve, *, top_k: int, seed: int = 0
+) -> list[Decisions]:
+    """Decide about ``rows`` in the order of Algorithm 3, together, so that critic and retriever get
+    large batches.
+
+    Args:
+        rows: rows without reflection tokens.
+        judge: returns a reflection token for each request, in their order.
+        retrieve: returns passages for each query, best first.
+        top_k: maximum passages of a query.
+        seed: decides which passage is taken if none supports a sentence.
+    """
+
+    def ask(
+        prompt: str, cases: list[tuple[Segment, Passage]]
+    ) -> Iterator[tuple[tuple[Segment, Passage], str]]:
+        asked = [Critique(prompt, s.case._replace(evidence=p.whole)) for s, p in cases]
+        return zip(cases, judge(asked), strict=True)
+
+    wholes = [Instance(row.instruction, row.input, row.output, segment=row.output) for row in rows]
+    tokens = judge([Critique(name, w) for w in wholes for name in ("retrieval", "utility")])
+    read = [i for i, token in enumerate(tokens[::2]) if token == RETRIEVAL]
+    found = retrieve([_query(wholes[i]) for i in read])
+    segments = {i: _split(wholes[i], passages) for i, passages in zip(read, found, strict=True)}
+    every = [segment for of_row in segments.values() for segment in of_row]
+    # What a sentence needs, by the output's first passage (A.2).
+    seen = [(s, s.evidence[0]) for s in every if s.evidence]
+    for (segment, _), token in ask("multi_retrieval", seen):
+        segment.wanted = token
+    own = [s for s in every if s.wanted == RETRIEVAL]
+    found = retrieve([_query(s.case) for s in own])
+    for segment, passages in zip(own, found, strict=True):
+        segment.passages = passages[:top_k]
+    for of_row in segments.values():
+        is_read = False
+        for segment in of_row:
+            if segment.wanted == CONTINUE and not is_read:
+                # The critic saw this passage; the generator has read another one, or none.
+                segment.passages = [replace(segment.evidence[0])]
+            is_read = segment.wanted == CONTINUE or (is_read and segment.wanted == NO_RETRIEVAL)
+    # ISREL of each passage, and ISSUP of the relevant ones (section 3.2.2).
+    each = [(s, passage) for s in every for passage in s.passages]
+    for (_, passage), token in ask("relevance", each):
+        passage.isrel = token
+    for (_, passage), token in ask("groundness", [c for c in each if c[1].isrel == RELEVANT]):
+        passage.issup = token
+    return [
+        _record(row, segments.get(i, []), utility, top_k, seed)
+        for i, (row, utility) in enumerate(zip(rows, tokens[1::2], strict=True))
+    ]
+
+
+def _record(
+    row: GeneratorRow, segments: Sequence[Segment], utility: str, top_k: int, seed: int
+) -> Decisions:
+    """Choose a passage for each segment, and write the output with passages and tokens."""
+    output, last = "" if segments else NO_RETRIEVAL + quoted(row.output), ""
+    for i, segment in enumerate(segments):
+        text = quoted(segment.case.segment.rstrip(" "))
+        if segment.wanted == CONTINUE and last == segment.evidence[0].whole:
+            output += CONTINUE + text
+        elif segment.passages and segment.wanted != NO_RETRIEVAL:
+            segment.chosen = choose_passage(segment.passages, Random(f"{seed}:{row.digest}:{i}"))
+            passage = segment.passages[segment.chosen]
+            last = passage.whole
+            output += f"{RETRIEVAL}{PARAGRAPH}{quoted(last)}{END_PARAGRAPH}"
+            output += f"{passage.isrel}{text}{passage.issup}"
+        else:
+            output += NO_RETRIEVAL + text
+    given = {"instruction": quoted(row.instruction), "input": quoted(row.input)}
+    augmented = row.model_copy(update={**given, "output": output + utility})
+    return {
+        "row": row.model_dump(),
+        "evidence": [asdict(p) for s in segments[:1] for p in s.evidence[:top_k]],
+        "segments": [
+            {
+                "text": s.case.segment,
+                "wanted": s.wanted,
+                "passages": list(map(asdict, s.passages)),
+                "chosen": s.chosen,
+            }
+            for s in segments
+        ],
+        "augmented": augmented.model_dump(),
+    }
+
+
+def _query(case: Instance) -> str:
+    texts = (case.instruction, case.input, case.segment)
+    return " ".join(text.strip() for text in texts if text.strip())
+
+
+def _split(whole: Instance, evidence: Sequence[Passage]) -> list[Segment]:
+    sentences = split_sentences(whole.output)
+    return [
+        Segment(
+            whole._replace(segment=sentence, preceding_sentences="".join(sentences[:i])), evidence
+        )
+        for i, sentence in enumerate(sentences)
+    ]
+
+
+def split_sentences(output: str) -> list[str]:
+    """Split an output into sentences, which together are the output (A.2).
+
+    A sentence of one word, such as the number in a list, joins the next one.
+    """
+    whole: list[str] = []
+    begun, start = "", 0
+    # Each cut becomes a segment that the generator learns, so a real splitter is used. It cannot
+    # read half a surrogate pair, which JSON may hold; lengths stay the same.
+    readable = output.encode(errors="replace").decode()
+    for found in require("sentencex", "train").segment("en", readable):
+        sentence = output[start : start + len(found)]
+        start += len(found)
+        if whole and not begun and not sentence.strip():
+            whole[-1] += sentence
+        elif len(sentence.split()) < 2:
+            begun += sentence
+        else:
+            whole.append(begun + sentence)
+            begun = ""
+    if whole:
+        whole[-1] += begun
+    return whole or [output]
+
+
+def choose_passage(passages: Sequence[Passage], random: Random) -> int:
+    """Return the passage that a sentence is written from (A.2): the best retrieved one that is
+    relevant and supports the sentence, fully or in part; else a random one."""
+    for number, passage in enumerate(passages):
+        if passage.issup in (FULLY_SUPPORTED, PARTIALLY_SUPPORTED):
+            return number
+    return random.choice(range(len(passages)))
+
+
+def make_generator_data(
+    options: GeneratorDataOptions,
+    critic: Critic | None = None,
+    retriever: Runnable[str, list[Document]] | None = None,
+    progress: Progress = None,
+) -> dict[str, Any]:
+    """Add passages and reflection tokens to outputs (Algorithm 3): the generator's data.
+
+    The same call resumes after a kill. In the run's folder, ``decisions.jsonl`` has what was
+    decided about each row; equal rows are judged once. ``critic`` and ``retriever``, which gives
+    the best passages first, are by default those that the options name.
+
+    Returns:
+        The number of ``rows``, and the counts of the control ``tokens`` written.
+    """
+    rows, folder = read_rows(options.data, GeneratorRow), run_folder(options.out)
+    once = list({row.digest: row for row in rows}.values())
+    refuse_foreign(options.out, DECISIONS)
+    with ExitStack() as stack:
+        if retriever is None:
+            index = stack.enter_context(open_index(options.index))
+            retriever = index.as_retriever(options.top_k)
+        if critic is None:
+            critic = stack.enter_context(Critic.from_pretrained(options.critic))
+        stack.enter_context(open_run(folder, options.identity))
+        decided = Journal(folder / DECISIONS)
+        missing = [row for row in once if row.digest not in decided.rows]
+        judge, retrieve = partial(_judge, critic), partial(_retrieve, retriever)
+        for start in range(0, len(missing), CHUNK):
+            chunk = missing[start : start + CHUNK]
+            made = augment(chunk, judge, retrieve, top_k=options.top_k, seed=options.seed)
+            for row, decisions in zip(chunk, made, strict=True):
+                decided.append(row.digest, decisions)
+                if progress:
+                    progress(1, len(missing))
+        made = [decided.rows[row.digest] for row in rows]
+        write_rows(options.out, (row["augmented"] for row in made))
+    written = Counter(t for row in made for t in _CONTROL.findall(row["augmented"]["output"]))
+    return {"rows": len(rows), "tokens": dict(written)}
+
+
+def _judge(critic: Critic, cases: list[Critique]) -> list[str]:
+    """Label ``cases``, equal ones once."""
+    inputs = [critic_input(CRITIQUE_PROMPTS[case.prompt], case.instance) for case in cases]
+    once = list(dict.fromkeys(inputs))
+    tokens = dict(zip(once, critic.judge(once), strict=True))
+    return [tokens[given] for given in inputs]
+
+
+def _retrieve(retriever: Runnable[str, list[Document]], queries: list[str]) -> list[list[Passage]]:
+    """Find passages for each query, for equal ones once."""
+    once = list(dict.fromkeys(queries))
+    try:
+        results = retriever.batch(once, {"max_concurrency": 8})
+    except Exception as error:
+        reason = f"{describe_error(error)}; the same command resumes from here"
+        raise RetrievalFailed(reason) from error
+    found = dict(zip(once, results, strict=True))
+    return [
+        [Passage(title_of(d), d.page_content) for d in found[query] if d.page_content.strip()]
+        for query in queries
+    ]
 
 
 def train_generator(
@@ -66,11 +360,9 @@ def train_generator(
     :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "generator"``.
 
     Returns:
-        See :func:`~.fine_tuning.count_rows`; also ``tokens`` added to the vocabulary, and of the
-        ``held_out`` rows the mean ``loss`` (negative natural log-probability per token) and the
-        :func:`~.critic.agreement` of the likeliest token of each group.
+        See :func:`~.fine_tuning.tune_causal`; also ``tokens`` added to the vocabulary.
     """
-    rows = read_rows(options.data, _AugmentedRow)
+    rows = read_rows(options.data, GeneratorRow)
     if not any(part.text in GROUP_OF for row in rows for part, _ in output_parts(row.output)):
         raise BadTrainingData("no output has a reflection token; `train generator-data` adds them")
     run_id = fine_tuning.prepare(options, rows)
@@ -78,68 +370,36 @@ def train_generator(
     added = add_control_tokens(model, tokenizer)
     controlled = ControlledTokenizer(tokenizer)
     longest = max_input_tokens(model, options.max_length)
-    train, held_out = (
-        generator_examples(part, controlled, longest)
-        for part in hold_out(rows, options.held_out_ratio)
+    parts = hold_out(rows, options.held_out_ratio)
+    train, held_out = (generator_examples(part, controlled, longest) for part in parts)
+    tokens, out = controlled.control_ids.values(), options.out / "generator"
+    _, report = fine_tuning.tune_causal(
+        model, tokenizer, train, options, run_id, out, held_out=held_out, tokens=tokens
     )
-    ids = controlled.control_ids.values()
-    trainer = fine_tuning.tune_causal(model, train, options, run_id, ids)
-    report = fine_tuning.count_rows(train, held_out)
     report["tokens"]["added"] = added
-    report["held_out"] = _test(trainer, held_out, controlled)
-    fine_tuning.export(trainer, tokenizer, options.out / "generator")
     return fine_tuning.write_report(options.out, report)
 
 
-def _test(trainer: Any, held_out: Examples, tokenizer: ControlledTokenizer) -> dict[str, Any]:
-    """Predict each reflection token from the tokens before it; all processes call."""
-    import torch
-
-    ids, names = tokenizer.control_ids, {i: token for token, i in tokenizer.control_ids.items()}
-    groups = [[ids[token] for token in tokens] for tokens in TOKENS.values()]
-
-    def likeliest(logits: Any, labels: Any) -> Any:
-        """Return per token the likeliest id of its group, -1 if it is in none."""
-        logits, right = logits[:, :-1], labels[:, 1:]
-        chosen = torch.full_like(right, -1)
-        for group in groups:
-            of_group = torch.tensor(group, device=logits.device)
-            best = of_group[logits[..., of_group].argmax(-1)]
-            chosen = torch.where(torch.isin(right, of_group), best, chosen)
-        return chosen
-
-    if not held_out.rows:
-        return {"loss": None, **agreement(())}
-    trainer.preprocess_logits_for_metrics = likeliest
-    chosen, right, metrics = trainer.predict(held_out.rows)
-    pairs = zip(right[:, 1:][chosen >= 0].tolist(), chosen[chosen >= 0].tolist(), strict=True)
-    found = agreement((names[token], names[best]) for token, best in pairs)
-    return {"loss": metrics["test_loss"], **found}
-
-
 _SPAN = re.compile(f"{re.escape(PARAGRAPH)}(.*?){re.escape(END_PARAGRAPH)}", re.DOTALL)
+_CONTROL = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 
 
 def output_parts(output: str) -> Iterator[tuple[Part, bool]]:
-    """The parts of an output, and whether each is learned.
+    """Yield the parts of an output, and whether each is learned.
 
     Learned are the text, the reflection tokens and ``<paragraph>``, which the model writes after
     ``[Retrieval]``. Each passage is masked on its own (section 3.2.2), with its ``</paragraph>``:
     the retriever decides where a passage ends. In a passage nothing is a reflection token.
-
-    Raises:
-        BadTrainingData: a paragraph token lacks its other half.
     """
-    tokens = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
     for number, stretch in enumerate(_SPAN.split(output.strip())):
         if number % 2:
             yield Part(PARAGRAPH, "control"), True
             yield Part(stretch, "untrusted", shorten=1), False
             yield Part(END_PARAGRAPH, "control"), False
             continue
-        for text in filter(None, tokens.split(stretch)):
+        for text in filter(None, _CONTROL.split(stretch)):
             if text in (PARAGRAPH, END_PARAGRAPH):
-                raise BadTrainingData(f"the output has a {text} without its other half")
+                raise BadTrainingData(f"{text} without its other half in the output {output!r:.80}")
             yield Part(text, "control" if text in GROUP_OF else "untrusted"), True
 
 
@@ -167,14 +427,8 @@ def generator_examples(
 
 
 def add_control_tokens(model: Any, tokenizer: Any) -> int:
-    """Add the control tokens that ``tokenizer`` lacks, and return how many.
-
-    Their rows of embedding and head start as the mean of all earlier rows; spare rows of the model
-    are used first; existing tokens stay as they are.
-
-    Raises:
-        BadTrainingData: the tokenizer has no end token.
-    """
+    """Add the control tokens that ``tokenizer`` lacks, and return how many. Their rows of embedding
+    and head start as the mean of all earlier rows; spare rows of the model are used first."""
     import torch
     from tokenizers import AddedToken
 

@@ -159,8 +159,7 @@ def train_instruct(
     See :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "model"``.
 
     Returns:
-        See :func:`~.fine_tuning.count_rows`; also the mean ``loss`` of the ``held_out`` rows
-        (negative natural log-probability per token).
+        See :func:`~.fine_tuning.tune_causal`.
     """
     rows = read_rows(options.data, InstructRow)
     run_id = fine_tuning.prepare(options, rows)
@@ -168,15 +167,11 @@ def train_instruct(
     if tokenizer.eos_token_id is None:
         raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     longest = max_input_tokens(model, options.max_length)
-    train, held_out = (
-        instruct_examples(part, tokenizer, longest)
-        for part in hold_out(rows, options.held_out_ratio)
+    parts = hold_out(rows, options.held_out_ratio)
+    train, held_out = (instruct_examples(part, tokenizer, longest) for part in parts)
+    _, report = fine_tuning.tune_causal(
+        model, tokenizer, train, options, run_id, options.out / "model", held_out=held_out
     )
-    trainer = fine_tuning.tune_causal(model, train, options, run_id)
-    report = fine_tuning.count_rows(train, held_out)
-    loss = trainer.evaluate(held_out.rows)["eval_loss"] if held_out.rows else None
-    report["held_out"] = {"loss": loss}
-    fine_tuning.export(trainer, tokenizer, options.out / "model")
     return fine_tuning.write_report(options.out, report)
 
 

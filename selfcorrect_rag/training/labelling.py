@@ -2,12 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import as_completed
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from langchain_core.callbacks import get_usage_metadata_callback
-from langchain_core.runnables import Runnable
-from langchain_core.runnables.config import ContextThreadPoolExecutor
+from langchain_core.runnables import Runnable, RunnableLambda
 from pydantic import NonNegativeFloat, PositiveInt
 
 from selfcorrect_rag.errors import EngineFailed, describe_error
@@ -94,19 +93,19 @@ def ask_all(
         (folder / FAILURES).unlink(missing_ok=True)
         labels, failures = Journal(folder / LABELS), Journal(folder / FAILURES)
         waiting = [request for key, request in once.items() if key not in labels.rows]
-        with ContextThreadPoolExecutor(max_workers=options.max_concurrency) as pool:
-            try:
-                for done in as_completed([pool.submit(answer, request) for request in waiting]):
-                    failed = failed + 1 if done.result() else 0
-                    if progress:
-                        progress(1, len(waiting))
-                    if failed == MAX_FAILURES:
-                        raise EngineFailed(
-                            f"{failed} requests in a row failed, the last one with "
-                            f"{done.result()}; the same command resumes from here"
-                        )
-            finally:
-                pool.shutdown(cancel_futures=True)
+        answers = RunnableLambda(answer).batch_as_completed(
+            waiting, {"max_concurrency": options.max_concurrency}
+        )
+        with closing(answers):
+            for _, error in answers:
+                failed = failed + 1 if error else 0
+                if progress:
+                    progress(1, len(waiting))
+                if failed == MAX_FAILURES:
+                    raise EngineFailed(
+                        f"{failed} requests in a row failed, the last one with {error}; the same "
+                        "command resumes from here"
+                    )
     reasons = [row["reason"] for row in failures.rows.values()]
     malformed = reasons.count("malformed")
     counts = {"labelled": len(once) - len(reasons), "malformed": malformed}

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from selfcorrect_rag.errors import BadTrainingData, one_line
 
 PartOfData = Literal["train", "development", "test"]
+PARTS: tuple[PartOfData, ...] = ("train", "development", "test")
 Progress = Callable[[int, int], object] | None
 """Called with how many items are finished since the last call, and how many there are in all."""
 

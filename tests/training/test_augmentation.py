@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.reflection import CONTROL_TOKENS, TOKENS
-from selfcorrect_rag.training.generator import GeneratorRow
-from selfcorrect_rag.training.generator_data import (
+from selfcorrect_rag.training.generator import (
     Critique,
     Decisions,
+    GeneratorRow,
     Passage,
     augment,
     choose_passage,

@@ -4,8 +4,7 @@ import json
 from collections.abc import Sequence
 
 from selfcorrect_rag.models import RetrievalEvaluator
-from selfcorrect_rag.training.calibration import calibrate_evaluator
-from selfcorrect_rag.training.evaluator import Graded
+from selfcorrect_rag.training.evaluator import Graded, calibrate_evaluator
 
 
 class LastNumber(RetrievalEvaluator):

@@ -180,9 +180,6 @@ def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
     assert 0 < report["tokens"]["learned"] < report["tokens"]["read"]
     found = report["held_out"]
     assert found["loss"] < 1, "the end is learned too"
-    right = [sum(row.values()) for row in found["confusion"]["ISUSE"].values()]
-    assert sum(right) == held_out
-    assert found["accuracy"]["Retrieve"] > 0.9 > found["base_rate"]["Retrieve"]
     llm = TransformersReflectionLLM.from_pretrained(tmp_path / "out" / "generator", device="cpu")
     graph = create_self_rag(llm, lambda query: [Document("p 4"), Document("q 5")])
     assert "yes" in graph.invoke({"question": "Who 4?"})["answer"]
@@ -193,9 +190,7 @@ def test_it_learns_reports_and_answers(tmp_path: Path) -> None:
 def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
     """Official defect: with LoRA, the new tokens are neither trained nor saved."""
     given = {"lora_rank": 8, "learning_rate": 4e-2, "num_train_epochs": 4}
-    report = trained(tmp_path, llama(tied=tied), **given)
-    accuracy, by_chance = (report["held_out"][name] for name in ("accuracy", "base_rate"))
-    assert accuracy["Retrieve"] >= by_chance["Retrieve"]
+    trained(tmp_path, llama(tied=tied), **given)
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "generator")
     base, words = llama(tied=tied)
     add_control_tokens(base, words)
@@ -250,7 +245,7 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert not (tmp_path / "out").exists()
 
     refused(
-        "rows.jsonl:2: output: .*<paragraph> without its other half",
+        "<paragraph> without its other half in the output '<paragraph>b'",
         [ROWS[0], row("a", "<paragraph>b")],
     )
     refused("no output has a reflection token", [row("a", "b")])
