@@ -151,13 +151,13 @@ def train_critic(
     See :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "critic"``.
 
     Returns:
-        ``rows`` by part, how many were ``shortened``, and for ``development`` and ``test`` the
-        :func:`agreement` (the paper's figure 5).
+        See :func:`~.fine_tuning.tune_causal`; also ``rows`` by part, and for ``development`` and
+        ``test`` the :func:`agreement` (the paper's figure 5).
     """
     # The order depends on the rows alone.
     rows = sorted(read_rows(options.data, CriticRow), key=lambda row: row.key)
     parts = {p: [r for r in rows if r.part == p] for p in PARTS}
-    for name in ("train", "test"):
+    for name in PARTS[::2]:
         if not parts[name]:
             raise BadTrainingData(f"no row of the {len(rows)} is in the {name} part")
     run_id = fine_tuning.prepare(options, rows)
@@ -173,7 +173,7 @@ def train_critic(
     )
     report["rows"] |= {name: len(of_part) for name, of_part in parts.items()}
     with Critic.from_model(trained, tokenizer, max_tokens=options.max_length) as critic:
-        for name in ("development", "test"):
+        for name in PARTS[1:]:
             given = critic.judge([row.critic_input for row in parts[name]])
             report[name] = agreement(zip((row.token for row in parts[name]), given, strict=True))
     return fine_tuning.write_report(options.out, report)

@@ -135,9 +135,9 @@ class Segment:
     case: Instance
     """The sentence in its row."""
     evidence: Sequence[Passage]
-    """What was found for the whole output."""
+    """Passages found for the whole output."""
     wanted: str = RETRIEVAL
-    """What the sentence needs: a token of the group Retrieve."""
+    """The token of the group Retrieve that the critic gave it."""
     passages: list[Passage] = field(default_factory=list)
     chosen: int | None = None
     """The one of the passages that the sentence is written from."""

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from typing import Any, NamedTuple
 
 from langchain_core.callbacks import get_usage_metadata_callback
@@ -93,19 +92,19 @@ def ask_all(
         (folder / FAILURES).unlink(missing_ok=True)
         labels, failures = Journal(folder / LABELS), Journal(folder / FAILURES)
         waiting = [request for key, request in once.items() if key not in labels.rows]
-        answers = RunnableLambda(answer).batch_as_completed(
+        for _, error in RunnableLambda(answer).batch_as_completed(
             waiting, {"max_concurrency": options.max_concurrency}
+        ):
+            failed = failed + 1 if error else 0
+            if progress:
+                progress(1, len(waiting))
+            if failed == MAX_FAILURES:
+                break
+    if failed == MAX_FAILURES:
+        raise EngineFailed(
+            f"{failed} requests in a row failed, the last one with {error}; the same command "
+            "resumes from here"
         )
-        with closing(answers):
-            for _, error in answers:
-                failed = failed + 1 if error else 0
-                if progress:
-                    progress(1, len(waiting))
-                if failed == MAX_FAILURES:
-                    raise EngineFailed(
-                        f"{failed} requests in a row failed, the last one with {error}; the same "
-                        "command resumes from here"
-                    )
     reasons = [row["reason"] for row in failures.rows.values()]
     malformed = reasons.count("malformed")
     counts = {"labelled": len(once) - len(reasons), "malformed": malformed}
