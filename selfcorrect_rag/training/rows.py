@@ -1,9 +1,6 @@
 """The common parts of all training data: rows as pydantic models, options, and fixed splits."""
 
-import csv
 import hashlib
-import io
-import json
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from langchain_core.documents import Document
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from selfcorrect_rag import journal
 from selfcorrect_rag.errors import BadTrainingData, one_line
 
 PartOfData = Literal["train", "development", "test"]
@@ -86,27 +84,12 @@ R = TypeVar("R", bound=Row)
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:
-    """Read the rows of a file: JSON lines, one JSON list, or CSV (``.csv``).
-
-    Raises:
-        BadTrainingData: the file cannot be read or is empty, or a row is invalid; the message
-            names the line (else the number of the row), the field and the expected fields.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        found: list[Any] = text.split("\n")  # not splitlines: JSON may hold U+2028
-        if path.suffix == ".csv":
-            found = list(csv.DictReader(io.StringIO(text, newline="")))
-        elif text.lstrip().startswith("["):
-            found = json.loads(text)
-    except (OSError, ValueError, RecursionError, csv.Error) as error:
-        raise BadTrainingData(f"cannot read {path}: {error}") from error
+    """Read the rows of a file; BadRows or BadTrainingData name the line (in a JSON list the place)
+    of an invalid one, its field and the expected fields."""
     rows = []
-    for number, value in enumerate(found, start=1):
+    for number, row in journal.read_rows(path):
         try:
-            if not isinstance(value, str) or value.strip():
-                is_line = isinstance(value, str)
-                rows.append(kind.model_validate(json.loads(value) if is_line else value))
+            rows.append(kind.model_validate(row))
         except ValidationError as error:
             first = error.errors()[0]
             field = "".join(f"{name}: " for name in first["loc"][:1])
@@ -115,10 +98,6 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
                 f"{path}:{number}: {field}{one_line(first['msg'].removeprefix('Value error, '))}; "
                 f"a row is a JSON object with {', '.join(needed)}"
             ) from error
-        except (ValueError, RecursionError) as error:
-            raise BadTrainingData(f"{path}:{number}: not JSON ({error})") from error
-    if not rows:
-        raise BadTrainingData(f"{path} holds no rows")
     return rows
 
 
