@@ -5,36 +5,24 @@ Factory defaults and a run's context are merged by the fields that were set.
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag.errors import BadSettings
-from selfcorrect_rag.reflection import Weights
+from selfcorrect_rag.reflection import VALUES, Weights
 from selfcorrect_rag.thresholds import Thresholds
 
 MAX_CHARACTERS = 1_000_000
 """Maximum characters of any one text, whatever the settings allow."""
-WIDEST_SLIDER = 100
-"""The widest range that editors show as a slider; wider ones are typed."""
 
 Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
 """How InstructRAG's model is prompted: with demonstrations, fine-tuned, by instruction alone; or a
 baseline of section 3.1: without retrieval, in-context RALM, few-shot with instruction."""
-
-
-CritiqueToken = Literal[
-    "[Irrelevant]",
-    "[Relevant]",
-    "[Fully supported]",
-    "[Partially supported]",
-    "[No support / Contradictory]",
-    "[Utility:1]",
-    "[Utility:2]",
-    "[Utility:3]",
-    "[Utility:4]",
-    "[Utility:5]",
-]
+if TYPE_CHECKING:
+    CritiqueToken = str
+else:
+    CritiqueToken = Literal[tuple(token for values in VALUES.values() for token in values)]
 
 
 def knob(default: Any, *nodes: str, ge: float | None = None, le: float | None = None) -> Any:
@@ -43,35 +31,10 @@ def knob(default: Any, *nodes: str, ge: float | None = None, le: float | None = 
     return Field(default, json_schema_extra=extra, ge=ge, le=le)
 
 
-def _add_controls(schema: dict[str, Any]) -> None:
-    """Add the control for assistant editors (``x_oap_ui_config``) to each setting of a schema."""
-    for field in schema["properties"].values():
-        form = next(f for f in field.get("anyOf", [field]) if f.get("type") != "null")
-        field["description"] = " ".join(field["description"].split())
-        control: dict[str, Any] = {"description": field["description"]}
-        if "enum" in form:
-            options = [{"label": c.replace("_", " "), "value": c} for c in form["enum"]]
-            control |= {"type": "select", "options": options}
-        elif form["type"] in ("integer", "number"):
-            bounds = {"min": form.get("minimum"), "max": form.get("maximum")}
-            known = {name: bound for name, bound in bounds.items() if bound is not None}
-            is_short = len(known) == 2 and known["max"] - known["min"] <= WIDEST_SLIDER
-            step = 1 if form["type"] == "integer" else 0.01
-            control |= {"type": "slider" if is_short else "number", **known, "step": step}
-        else:
-            kinds = {"boolean": "boolean", "array": "json", "object": "json"}
-            control["type"] = kinds.get(form["type"], "textarea")
-        if field.get("default") is not None:
-            control["default"] = field["default"]
-        field["x_oap_ui_config"] = control
-
-
 class Settings(BaseModel):
     """The settings of all graphs; an unknown setting or a bad value raises `BadSettings`."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, json_schema_extra=_add_controls
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     graph: ClassVar[str] = "every graph"
     """The graph's name in error messages."""

@@ -142,7 +142,7 @@ def test_served_graphs_have_schemas_without_models(
     names: dict[str, Any] = {}
     exec(compile(path.read_text(encoding="utf-8"), path.name, "exec"), names)
     graph = asyncio.run(names["graph"](SimpleNamespace(execution_runtime=None)))
-    assert graph.get_context_jsonschema()["properties"]["passages"]["x_oap_ui_config"]
+    assert graph.get_context_jsonschema()["properties"]["passages"]["description"]
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 30
     parts._environment_parts.cache_clear()
 

@@ -42,7 +42,7 @@ def test_schemas_show_every_setting(served: Any, graph: str) -> None:
     settings = schemas["context_schema"]["properties"]
     kind = GRAPHS["self_crag" if graph == "chat_agent" else graph]
     assert set(settings) == set(kind.model_fields)
-    assert all(setting["x_oap_ui_config"]["description"] for setting in settings.values())
+    assert all(setting["description"] for setting in settings.values())
     assert "messages" in schemas["input_schema"]["properties"]
     nodes = {n["id"] for n in client.assistants.get_graph(assistant["assistant_id"])["nodes"]}
     if graph != "chat_agent":
