@@ -1,19 +1,17 @@
 """Sanitises untrusted text that enters a run: questions, documents, web pages, titles, sources.
 
-Sanitised text is valid Unicode of bounded length without control characters, a title is one line,
-and metadata are plain values. Notes say what was cut or unreadable. Look-alikes of control tokens
-stay: prompts quote them (:mod:`selfcorrect_rag.prompts.parts`).
+Notes say what was cut or unreadable. Look-alikes of control tokens stay: prompts quote them
+(:func:`selfcorrect_rag.prompts.parts.quoted`).
 """
 
 import asyncio
 import inspect
 import re
-from collections.abc import AsyncIterable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, time
 from itertools import islice
 from pathlib import PurePath
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any
 from uuid import UUID
 
 from langchain_core.documents import Document
@@ -27,21 +25,15 @@ EXPECTED = 'a list of Documents, or of {"page_content": "...", "metadata": {"tit
 MAX_DEPTH, MAX_KEYS, MAX_ID = 20, 1_000, 1_000
 """Nesting of metadata; keys, and items of one list; characters of a document's id."""
 MAX_TITLE, MAX_SOURCE = 200, 2_000
-"""Maximum characters. A longer title is cut; a longer source is not shown, since part of it is
-another source."""
+"""Maximum characters. A longer title is cut; a longer source is not shown: a part is another one."""
 UNREADABLE = "\ufffd"
 """Replaces unreadable characters."""
 PLACE = ("title", "source", "url")
 """Metadata keys that say where a document is from; they have priority."""
 
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-_HALF = re.compile("[\ud800-\udfff]")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
-_CONTROLS = {
-    code: UNREADABLE for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n\r"
-} | dict.fromkeys(map(ord, "\v\f\x85"), "\n")
-_FILE = re.compile(r"file://[^\s\"'<>\\`]+", re.IGNORECASE)
-_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+_WEB = re.compile(r"https?://(?!:)[^\s\"'<>\\`/?#@]+(?:[/?#][^\s\"'<>\\`]*)?", re.IGNORECASE)
+_FILE = re.compile(r"(?i:file)://[^\s\"'<>\\`]+|(?:[A-Za-z]:[\\/])?(?!//)[^\S:]*[^:\s][^:]*")
 
 
 def valid(text: str) -> str:
@@ -52,9 +44,8 @@ def valid(text: str) -> str:
     """
     if _UNFIT.search(text) is None:
         return text
-    if _HALF.search(text):
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return _CONTROL.sub(lambda found: found[0].translate(_CONTROLS), text)
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _UNFIT.sub(UNREADABLE, re.sub("[\v\f\x85]", "\n", joined))
 
 
 def admit_question(question: str, max_characters: int) -> tuple[str, list[str]]:
@@ -67,19 +58,14 @@ def admit_question(question: str, max_characters: int) -> tuple[str, list[str]]:
     return kept, notes
 
 
-class Admitted(NamedTuple):
-    """Sanitised documents, and notes about them."""
-
-    documents: list[Document]
-    notes: list[str]
-
-
-def admit(documents: Sequence[Document], max_characters: int, what: str) -> Admitted:
-    """Return documents of bounded length, valid text, plain metadata and titles on one line.
+def admit(
+    documents: Sequence[Document], max_characters: int, what: str
+) -> tuple[list[Document], list[str]]:
+    """Return documents of bounded length, valid text and plain metadata, and notes about them.
 
     A text has at most ``max_characters``, and so have its metadata together. Metadata values that
-    do not fit are dropped, not cut: part of a source is another source. Notes call them ``what``,
-    such as "web pages". A value that is not data, such as a function, raises `NoDocument`.
+    do not fit are dropped, not cut. Notes call the documents ``what``, such as "web pages". A value
+    that is not data, such as a function, raises `NoDocument`.
     """
     found, cut, dropped, unread = [], 0, 0, 0
     for place, document in enumerate(documents):
@@ -96,8 +82,7 @@ def admit(documents: Sequence[Document], max_characters: int, what: str) -> Admi
         f"lost metadata longer than {max_characters:,} characters": dropped,
         "hold characters that cannot be read": unread,
     }
-    notes = [f"{n} of {len(found)} {what} {fault}" for fault, n in faults.items() if n]
-    return Admitted(found, notes)
+    return found, [f"{n} of {len(found)} {what} {fault}" for fault, n in faults.items() if n]
 
 
 def _admitted_metadata(given: Mapping[Any, Any], room: int, where: str) -> dict[str, Any]:
@@ -138,9 +123,9 @@ def plain(value: Any, where: str, depth: int = 0) -> Any:
 
 def as_documents(given: object, source: str = "the input") -> list[Document]:
     """Read the first 10,000 documents of a list, tuple or generator of them or of JSON objects."""
-    if inspect.isawaitable(given) or isinstance(given, AsyncIterable):
-        if inspect.iscoroutine(given):
-            given.close()  # avoids the "never awaited" warning
+    if inspect.iscoroutine(given):
+        given.close()  # avoids the "never awaited" warning
+    if inspect.isawaitable(given):
         raise NoDocument(f"{source} is async: run the graph with ainvoke or astream")
     # A single document is iterable too, but is probably a mistake.
     if isinstance(given, str | bytes | Mapping | BaseModel) or not isinstance(given, Iterable):
@@ -150,16 +135,9 @@ def as_documents(given: object, source: str = "the input") -> list[Document]:
 
 
 async def aas_documents(given: object, source: str) -> list[Document]:
-    """Read documents as :func:`as_documents`, from awaitables and async iterables too."""
+    """Read documents as :func:`as_documents`, from awaitables too."""
     if inspect.isawaitable(given):
         given = await given
-    if isinstance(given, AsyncIterable):
-        found = []
-        async for document in given:
-            found.append(document)
-            if len(found) == MOST_DOCUMENTS:
-                break
-        given = found
     if isinstance(given, Iterator):  # iterating it may do I/O
         given = await asyncio.to_thread(list, islice(given, MOST_DOCUMENTS))
     return as_documents(given, source)
@@ -193,15 +171,14 @@ def shown_source(source: object) -> str:
     joined by a comma and a space; each is checked alone.
     """
     given = str(source or "").strip(" ")
-    if not given.isprintable():
-        return ""
-    parts = (part for part in given.split(", ") if len(part) <= MAX_SOURCE)
-    return ", ".join(part for part in parts if _is_web(part) or _is_file(part))
+    parts = [part for part in given.split(", ") if len(part) <= MAX_SOURCE]
+    shown = [part for part in parts if _WEB.fullmatch(part) or _FILE.fullmatch(part)]
+    return ", ".join(shown) if given.isprintable() else ""
 
 
 def web_address(source: str) -> str:
     """Return the first web address of a source, plain and safe to link; empty if it has none."""
-    return next(filter(_is_web, shown_source(source).split(", ")), "")
+    return next(filter(_WEB.fullmatch, shown_source(source).split(", ")), "")
 
 
 def title_of(document: Document) -> str:
@@ -217,26 +194,3 @@ def source_of(document: Document) -> str:
 def name_of(document: Document) -> str:
     """Return a document's title, else its first words, on one line."""
     return title_of(document) or one_line(document.page_content[:60])
-
-
-def place(title: object, source: object) -> str:
-    """Return title and source, as far as given, on one line."""
-    parts = (title_line(title), shown_source(source))
-    return ", ".join(dict.fromkeys(part for part in parts if part))
-
-
-def _is_web(source: str) -> bool:
-    if re.search(r"[\s\"'<>\\`]", source):
-        return False
-    try:
-        parts = urlsplit(source)
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
-
-
-def _is_file(source: str) -> bool:
-    if _FILE.fullmatch(source):
-        return True
-    rest = _DRIVE.sub("", source, count=1) if _DRIVE.match(source) else source
-    return bool(rest.strip()) and ":" not in rest and not rest.startswith("//")

@@ -25,16 +25,15 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         if not -1 <= self.lower <= self.upper <= 1:
-            raise ValueError(
-                f"thresholds need -1 <= lower <= upper <= 1, got {self.lower} and {self.upper}"
-            )
+            given = f"{self.lower} and {self.upper}"
+            raise ValueError(f"thresholds need -1 <= lower <= upper <= 1, got {given}")
 
     def action(self, scores: Sequence[float]) -> Action:
-        """Return the action of a question's scores (CRAG section 4.3).
+        """Return the action of a question's scores: correct if any is above ``upper``, incorrect if
+        all are below ``lower`` or there are none, else ambiguous (CRAG section 4.3).
 
-        Correct if any is above ``upper``, incorrect if all are below ``lower`` or there are none,
-        else ambiguous. A score equal to a threshold is neither above nor below it (unlike in the
-        official code), but with equal thresholds a best score equal to them is incorrect.
+        A score equal to a threshold is neither above nor below it (unlike in the official code),
+        but with equal thresholds a best score equal to them is incorrect.
         """
         if any(score > self.upper for score in scores):
             return "correct"
@@ -66,8 +65,7 @@ class Calibration(NamedTuple):
     counts: dict[str, int]
     """Questions by action."""
     accuracy: dict[str, float | None]
-    """Share of right ones among the questions that triggered correct, and incorrect; None without
-    such questions."""
+    """Share of right ones among those called correct, and incorrect; None if there are none."""
     action_accuracy: float
     """Mean worth of all actions: 1 if right, 0 if wrong, ``ambiguous_worth`` if ambiguous."""
 
@@ -79,8 +77,6 @@ def measure(
     if not 0 <= ambiguous_worth <= 1:
         raise ValueError(f"ambiguous_worth must be 0 to 1, got {ambiguous_worth}")
     found = Counter((thresholds.action(row.scores), row.relevant) for row in rows)
-    if not found:
-        raise ValueError("there are no rows to measure thresholds on")
     counts = {action: found[action, True] + found[action, False] for action in get_args(Action)}
     right = {"correct": found["correct", True], "incorrect": found["incorrect", False]}
     accuracy = {name: n / counts[name] if counts[name] else None for name, n in right.items()}
@@ -102,18 +98,16 @@ def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calib
     best = sorted((max(row.scores), row.relevant) for row in rows)
     points = [(s, [kind for _, kind in group]) for s, group in groupby(best, key=lambda b: b[0])]
     cuts = [-1.0, *((a + b) / 2 for (a, _), (b, _) in pairwise(points)), 1.0]
-
-    def gains(called: bool) -> list[float]:  # over calling each point ambiguous
-        return [kinds.count(called) - ambiguous_worth * len(kinds) for _, kinds in points]
-
-    before = list(accumulate(gains(False), initial=0.0))  # all before a cut incorrect
-    after = list(accumulate(reversed(gains(True)), initial=0.0))[::-1]  # all after it correct
+    correct, incorrect = (  # what calling a point so gains over calling it ambiguous
+        [kinds.count(kind) - ambiguous_worth * len(kinds) for _, kinds in points]
+        for kind in (True, False)
+    )
+    before = list(accumulate(incorrect, initial=0.0))  # all before a cut incorrect
+    after = list(accumulate(reversed(correct), initial=0.0))[::-1]  # all after it correct
     if points[0][0] == -1:
         after[0] = -inf  # no threshold is below a score of -1
-    lower, choices = 0, []
-    for upper in range(len(cuts)):
-        lower = upper if before[upper] > before[lower] else lower
-        choices.append((before[lower] + after[upper], upper - lower, upper))
-    _, width, upper = max(choices)
+    # For each upper cut the best lower one, and of equals the lowest.
+    lowers = accumulate(range(len(cuts)), lambda low, i: i if before[i] > before[low] else low)
+    _, width, upper = max((before[low] + after[i], i - low, i) for i, low in enumerate(lowers))
     chosen = Thresholds(upper=cuts[upper], lower=cuts[upper - width])
     return measure(rows, chosen, ambiguous_worth=ambiguous_worth)

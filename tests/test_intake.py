@@ -21,7 +21,6 @@ from selfcorrect_rag.intake import (
     admit,
     admit_question,
     as_documents,
-    place,
     plain,
     shown_source,
     title_line,
@@ -174,8 +173,7 @@ def test_sources_that_are_safe_to_show(source: str, shown: bool) -> None:
     assert shown_source(source) == (source if shown else "")
 
 
-def test_titles_and_places_are_one_line() -> None:
+def test_titles_are_one_line_and_links_are_web_addresses() -> None:
     assert title_line("a\n\u202eb\x00c") == "a b c"
     assert len(title_line("x" * 300)) <= MAX_TITLE
-    assert place("Title", "https://a.org") == "Title, https://a.org"
     assert web_address("a.md, https://a.org") == "https://a.org"

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, HumanMessage, convert_to_messages
 from langgraph.types import Overwrite
 
 from selfcorrect_rag.errors import BadSettings, Fault, NoQuestion
-from selfcorrect_rag.intake import Admitted, admit, admit_question, as_documents
+from selfcorrect_rag.intake import admit, admit_question, as_documents
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.node import ASK, Node, Run, Update, ask
 from selfcorrect_rag.prompts.chat import follow_up_prompt
@@ -41,16 +42,17 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
                 raise BadSettings(reason, name)
         question, message = _read_turn(state)
         question, notes = admit_question(question, chosen.question_characters)
-        given, passages = state.get("documents"), Admitted([], [])
+        given, passages = state.get("documents"), list[Document]()
         if given is not None:
             documents, most = as_documents(given), chosen.given_documents
             if len(documents) > most:
                 notes.append(f"the first {most} of {len(documents)} given documents were taken")
             documents, longest = documents[:most], chosen.document_characters
             size = sum(len(document.page_content) for document in documents)
-            passages = await run.compute(
+            passages, admitted = await run.compute(
                 admit, documents, longest, "given documents", characters=size
             )
+            notes += admitted
         return {
             **blank_state(),
             "candidates": Overwrite([]),
@@ -58,8 +60,8 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
             "original_question": question,
             "standalone_question": question,
             "fixed": given is not None,
-            "passages": passages.documents,
-            "notes": Overwrite([*notes, *passages.notes]),
+            "passages": passages,
+            "notes": Overwrite(notes),
             "human_message_id": None if message is None else message.id or "",
             **first(chosen),
         }

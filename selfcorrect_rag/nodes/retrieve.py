@@ -88,7 +88,7 @@ def rerank(reranker: BaseDocumentCompressor, settings: Settings | None = None) -
         with wrap_errors(RetrievalFailed, "the reranker"):
             found = await run.call(sync, asynchronous, documents, query, callbacks)
             given = as_documents(found, "the reranker")
-        return admit(given, run.settings.document_characters, "reranked documents").documents
+        return admit(given, run.settings.document_characters, "reranked documents")[0]
 
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
         question, passages = state["question"], list(state["passages"])
