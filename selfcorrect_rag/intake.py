@@ -25,7 +25,7 @@ EXPECTED = 'a list of Documents, or of {"page_content": "...", "metadata": {"tit
 MAX_DEPTH, MAX_KEYS, MAX_ID = 20, 1_000, 1_000
 """Nesting of metadata; keys, and items of one list; characters of a document's id."""
 MAX_TITLE, MAX_SOURCE = 200, 2_000
-"""Maximum characters. A longer title is cut; a longer source is not shown: a part is another one."""
+"""Maximum characters. A longer title is cut; a longer source is not shown."""
 UNREADABLE = "\ufffd"
 """Replaces unreadable characters."""
 PLACE = ("title", "source", "url")
