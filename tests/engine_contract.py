@@ -16,10 +16,10 @@ import torch
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import EngineFailed
-from selfcorrect_rag.models import EngineReflectionLLM, EngineUnavailable, TransformersReflectionLLM
+from selfcorrect_rag.models import EngineReflectionLLM, TransformersReflectionLLM
 from selfcorrect_rag.models.engines.engine import Request
-from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
-from selfcorrect_rag.reflection import END_PARAGRAPH, PARAGRAPH, RETRIEVAL, Group, critique
+from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
+from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
 
 CLOSE = 1e-3
@@ -32,19 +32,6 @@ PASSAGES = [
     Document(HOSTILE, metadata={"title": HOSTILE}),
 ]
 PROMPTS = [segment_prompt(QUESTION, [], PASSAGES, "retrieve", i) for i in range(len(PASSAGES))]
-ISREL_FIRST = [
-    Prompt(
-        parts=(
-            Part(question, "untrusted"),
-            Part(RETRIEVAL, "control"),
-            Part(PARAGRAPH, "control"),
-            Part(passage, "untrusted"),
-            Part(END_PARAGRAPH, "control"),
-        )
-    )
-    for question, passage in (("x", "Emma"), ("ship", "inn"), ("ship", "when"), ("red", "red"))
-]
-"""Of the first three, the model's first token is an ISREL token."""
 
 
 def assert_alike(expected: list[Segment], given: list[Segment]) -> None:
@@ -74,7 +61,10 @@ class EngineContract:
     def test_log_probabilities_are_those_of_plain_forward_passes(
         self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM
     ) -> None:
-        prompts, watched = [llm.get_token_ids(QUESTION * n) for n in (1, 4)], list(llm._tokens)
+        prompts, watched = (
+            [llm.get_token_ids(QUESTION * n) for n in (1, 4)],
+            list(llm._tokenizer.reflection_tokens),
+        )
         request = Request(max_tokens=24, logprob_ids=watched)
         given = llm._runner.run(llm._runner.complete(prompts, request))
         seen = 0
@@ -106,19 +96,6 @@ class EngineContract:
         self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM, group: Group
     ) -> None:
         assert_alike(reference.choose(PROMPTS, group), llm.choose(PROMPTS, group))
-
-    def test_pruning_keeps_the_best(self, llm: EngineReflectionLLM) -> None:
-        whole = llm.generate_segments(ISREL_FIRST, max_tokens=8)
-        scores = [critique(s["reflections"][:1])["ISREL"] for s in whole]
-        assert [score is None for score in scores] == [False, False, False, True]
-        assert scores[0] < 0.1 < 0.5 < scores[1] < scores[2]
-        for below, pruned in ((0.5, {0}), (1.1, {0, 1}), (0.0, set())):
-            given = llm.generate_segments(ISREL_FIRST, max_tokens=8, prune_below=below)
-            for i, (expected, segment) in enumerate(zip(whole, given, strict=True)):
-                if i in pruned:
-                    assert (segment["finish_reason"], segment["tokens"]) == ("pruned", 1)
-                else:
-                    assert_alike([expected], [segment])
 
     def test_stop_strings(
         self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM
@@ -161,24 +138,17 @@ class EngineContract:
         await stream.aclose()  # type: ignore[attr-defined]
         assert await llm.ainvoke(PROMPTS[0], max_tokens=12) == expected
 
-    def test_errors_are_named_and_unavailable_engines_are_retried(
+    def test_errors_are_named(
         self, llm: EngineReflectionLLM, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        expected = llm.invoke(PROMPTS[0], max_tokens=5)
-        errors: list[Exception] = [RuntimeError("out\nof order")]
-        complete = llm._runner.engine.complete
+        async def fail(*given: Any) -> Any:
+            raise RuntimeError("out\nof order")
 
-        async def fail_first(*given: Any) -> Any:
-            if errors:
-                raise errors.pop()
-            return await complete(*given)
-
-        monkeypatch.setattr(llm._runner.engine, "complete", fail_first)
-        with pytest.raises(EngineFailed, match=r"the engine \(\w+\) raised RuntimeError: out of"):
-            llm.invoke(PROMPTS[0], max_tokens=5)
-        errors += [EngineUnavailable("restarting"), EngineUnavailable("restarting")]
-        assert llm.invoke(PROMPTS[0], max_tokens=5) == expected
-        assert not errors
+        with monkeypatch.context() as patch:
+            patch.setattr(llm._runner.engine, "complete", fail)
+            with pytest.raises(EngineFailed, match=r"\(\w+\) raised RuntimeError: out of"):
+                llm.invoke(PROMPTS[0], max_tokens=5)
+        assert isinstance(llm.invoke(PROMPTS[0], max_tokens=5), str)
 
     def test_closing_fails_running_calls_and_later_ones(
         self, closable: EngineReflectionLLM

@@ -5,7 +5,6 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from selfcorrect_rag.errors import MissingExtra
 from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
@@ -116,8 +114,6 @@ def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
     for loaded in (load_tokenizer(saved), AutoTokenizer.from_pretrained(saved)):
         for text in TEXTS:
             assert loaded("".join(text["parts"]))["input_ids"] == text["llama"]
-    kept = json.loads((saved / "tokenizer_config.json").read_text()).get("legacy")
-    assert kept == (None if legacy == "missing" else LEGACY[legacy])
 
 
 def grown(folder: Path) -> Any:
@@ -157,17 +153,6 @@ def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> Non
             assert after == 0 or spoilt.ids[-after:] == benign.ids[-after:]
             forged = [i for i in spoilt.ids[before : len(spoilt.ids) - after] if i in special]
             assert forged == [controlled.control_ids["[Irrelevant]"]]
-
-
-def test_a_missing_sentencepiece_is_named_with_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    folder = checkpoint_folder(tmp_path, "llama", "slow", True)
-    for extra in ("transformers", "vllm"):
-        with pytest.raises(MissingExtra, match=rf'pip install "selfcorrect-rag\[{extra}\]"'):
-            load_tokenizer(folder, extra)
-    load_tokenizer(checkpoint_folder(tmp_path, "llama", "fast", True))
 
 
 def test_begin_and_end_tokens_are_those_that_the_checkpoint_says(tmp_path: Path) -> None:

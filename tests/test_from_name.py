@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.errors import BadArgument, MissingExtra
-from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, T5Evaluator
+from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.models.from_name import (
     NoLanguageModel,
     as_evaluator,
@@ -25,7 +24,7 @@ from selfcorrect_rag.models.from_name import (
 from selfcorrect_rag.models.identity import identity
 from tests.providers import saying
 from tests.scripted import ScriptedReflectionLLM, segment
-from tests.tiny_evaluators import make, t5, t5_tokenizer
+from tests.tiny_evaluators import make
 
 OWN = """
 from langchain_core.language_models.fake import FakeListLLM
@@ -87,9 +86,7 @@ def test_a_name_that_leads_nowhere(name: str, message: str) -> None:
 def test_without_langchain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("langchain", "langchain.chat_models"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        MissingExtra, match=r"cannot open acme:talker-1: .* pip install .*\[agents\]"
-    ):
+    with pytest.raises(MissingExtra, match=r"pip install .*\[agents\]"):
         find_language_model("acme:talker-1")
 
 
@@ -118,13 +115,6 @@ def chat(text: str = "yes") -> FakeListChatModel:
     return FakeListChatModel(responses=[text])
 
 
-def evaluator(change: float = 0.0, **options: Any) -> T5Evaluator:
-    model = t5()
-    with torch.no_grad():
-        model.classification_head.out_proj.weight += change
-    return T5Evaluator(model, t5_tokenizer(), **options)
-
-
 KNOWN: Mapping[str, Callable[[], Any]] = {
     "chat": chat,
     "another chat": lambda: chat("no"),
@@ -133,15 +123,10 @@ KNOWN: Mapping[str, Callable[[], Any]] = {
     "bound otherwise": lambda: chat().bind(stop=["b"]),
     "bound twice": lambda: chat().bind(stop=["a"]).bind(logprobs=True),
     "retries": lambda: chat().with_retry(),
-    "fallbacks": lambda: chat().with_fallbacks([chat("no")]),
-    "fallbacks turned": lambda: chat("no").with_fallbacks([chat()]),
     "prompted": lambda: PromptedReflectionLLM(chat()),
     "prompted otherwise": lambda: PromptedReflectionLLM(chat(), candidates=3),
     "prompted with another": lambda: PromptedReflectionLLM(chat("no")),
     "prompted with a critic": lambda: PromptedReflectionLLM(chat(), critic=chat("no")),
-    "evaluator": evaluator,
-    "evaluator of other weights": lambda: evaluator(0.01),
-    "evaluator cut short": lambda: evaluator(max_tokens=64),
     "chat evaluator": lambda: ChatEvaluator(chat()),
     "another chat evaluator": lambda: ChatEvaluator(chat("no")),
     "chat evaluator with another prompt": lambda: ChatEvaluator(chat(), prompt="direct"),
@@ -152,6 +137,8 @@ UNKNOWN: Mapping[str, Callable[[], Any]] = {
     "chain": lambda: ChatPromptTemplate.from_messages([("human", "{q}")]) | chat(),
     "chat": lambda: saying("yes"),
     "retries": lambda: saying("yes").with_retry(),
+    "fallbacks": lambda: chat().with_fallbacks([chat("no")]),
+    "evaluator": make,
     "bound to a function": lambda: chat().bind(tools=[lambda query: query]),
     "reflection": lambda: ScriptedReflectionLLM(write=lambda prompt: segment("yes")),
     "prompted": lambda: PromptedReflectionLLM(saying("yes")),
@@ -171,9 +158,3 @@ def test_an_object_that_cannot_be_described_equals_only_itself(made: Callable[[]
     assert len(seen) == 50
     one = made()
     assert identity(one) == identity(one)
-
-
-def test_equal_weights_in_another_folder_have_one_fingerprint(tmp_path: Path) -> None:
-    t5().save_pretrained(tmp_path)
-    t5_tokenizer().save_pretrained(tmp_path)
-    assert identity(T5Evaluator.from_pretrained(tmp_path, device="cpu")) == identity(make())

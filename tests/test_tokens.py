@@ -1,6 +1,7 @@
 """Ids of prompts and back, counted by hand: parts, cuts, what is kept, and tokenizers refused."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,15 +93,6 @@ def test_a_space_before_a_text_is_put_where_its_prompt_begins() -> None:
     for prompt in (parts(("ab", 0), RETRIEVAL, ("ab", 0)), parts(RETRIEVAL, ("ab", 0), ("c", 0))):
         whole = "".join(part.text for part in prompt.parts)
         assert controlled.encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
-
-
-def test_texts_that_stand_together_are_encoded_together() -> None:
-    """And not where a control token stands between."""
-    merged = ControlledTokenizer(letters(merges=(("b", "c"),)))
-    together, apart = merged.encode(
-        [parts(("ab", 0), ("cd", 0)), parts(("ab", 0), RETRIEVAL, ("cd", 0))]
-    )
-    assert (len(together.ids), len(apart.ids)) == (1 + 3, 1 + 5)
 
 
 # Cuts
@@ -214,16 +206,6 @@ def test_added_white_space_keeps_its_name() -> None:
     assert tokenizer.convert_ids_to_tokens(encoded.ids) == ["<s>", "a", "  ", "b"]
 
 
-def test_scored_pieces_keep_their_scores() -> None:
-    pieces = [("<unk>", 0.0), ("<s>", -1.0), ("a", -2.0), ("b", -3.0)]
-    made = Tokenizer(models.Unigram(pieces, unk_id=0))
-    made.add_special_tokens([AddedToken("<s>", special=True)])
-    copy, names = hide_special_tokens(made)
-    assert json.loads(copy.to_str())["model"]["vocab"] == [
-        ["<unk>", 0.0], [names["<s>"], -1.0], ["a", -2.0], ["b", -3.0]
-    ]  # fmt: skip
-
-
 # Tokenizers that are refused
 
 
@@ -236,25 +218,13 @@ def test_a_slow_tokenizer_is_refused() -> None:
         ControlledTokenizer(SlowTokenizer())  # type: ignore[arg-type]
 
 
-def test_a_tokenizer_that_splits_a_control_token_is_refused() -> None:
-    tokenizer = letters()
-    state = json.loads(tokenizer.backend_tokenizer.to_str())
-    for token in state["added_tokens"]:
-        token["single_word"] = token["content"] == PARAGRAPH
-    split = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)))
-    message = f"the tokenizer splits {PARAGRAPH} where words are beside it"
-    with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
-        ControlledTokenizer(split)
-
-
-def test_a_vocabulary_without_reflection_tokens_is_refused(tmp_path: Any) -> None:
+def test_a_vocabulary_without_reflection_tokens_is_refused(tmp_path: Path) -> None:
     tokenizer = letters(without=CONTROL_TOKENS[3:6])
     message = (
-        rf"the vocabulary has no \{CONTROL_TOKENS[3]} \(nor 2 others\): use a checkpoint "
-        "trained for Self-RAG, such as selfrag/selfrag_llama2_7b"
+        rf"the vocabulary of %s has no \{CONTROL_TOKENS[3]} \(nor 2 others\): use a checkpoint"
     )
-    with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
+    with pytest.raises(NotAReflectionModel, match=message % "this tokenizer"):
         ControlledTokenizer(tokenizer)
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(NotAReflectionModel, match=f"^{tmp_path}: {message}$"):
+    with pytest.raises(NotAReflectionModel, match=message % tmp_path):
         ControlledTokenizer.from_pretrained(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from langchain_core.callbacks import BaseCallbackHandler
 
-from selfcorrect_rag.errors import EngineFailed, NotAReflectionModel
+from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.engines import transformers
 from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
@@ -150,11 +150,6 @@ async def test_a_cancelled_call_stops_computing(llm: TransformersReflectionLLM) 
 
 
 # Loading
-
-
-def test_a_model_whose_embeddings_were_not_grown_is_refused() -> None:
-    with pytest.raises(NotAReflectionModel, match="embeddings"):
-        TransformersReflectionLLM.from_model(random_model(200), byte_level_tokenizer())
 
 
 def test_a_saved_checkpoint_loads(checkpoint: Path) -> None:

@@ -18,7 +18,6 @@ from pydantic import SecretStr
 
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.models import VLLMServerReflectionLLM
-from selfcorrect_rag.models.engines.vllm import CPU_OPTIONS, set_environment
 from selfcorrect_rag.prompts import decision_prompt
 from selfcorrect_rag.reflection import Group, retrieval_probability
 
@@ -31,17 +30,9 @@ def command(model: str, port: int, further: Sequence[str]) -> list[str]:
     allows them: one request for chosen ids in a batch gives all of them minus infinity. Log-
     probabilities of chosen ids themselves are not counted.
     """
-    from vllm.platforms import current_platform
-
     options = ["--model", model, "--port", str(port), "--generation-config", "vllm"]
-    given = {option.split("=")[0] for option in further}
-    if "--max-logprobs" not in given:
+    if not any(option.split("=")[0] == "--max-logprobs" for option in further):
         options += ["--max-logprobs", "0"]
-    if current_platform.is_cpu():
-        for name, value in CPU_OPTIONS.items():
-            flag = f"--{name.replace('_', '-')}"
-            if flag not in given:
-                options += [flag] if value is True else [flag, str(value)]
     return [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *options, *further]
 
 
@@ -86,7 +77,6 @@ def main() -> int:
     args, further = parser.parse_known_args()
     if find_spec("vllm") is None:
         raise SystemExit('vLLM is not installed: pip install "selfcorrect-rag[vllm]"')
-    set_environment()
     url = f"http://localhost:{args.port}"
     server = subprocess.Popen(command(args.model, args.port, further))
     try:

@@ -3,11 +3,10 @@
 A reflection LLM continues prompts and criticises itself; a retrieval evaluator grades passages.
 """
 
-from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineUnavailable, Request
+from selfcorrect_rag.models.engines.engine import Completion, Engine, Request
 from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.transformers import TransformersReflectionLLM
-from selfcorrect_rag.models.engines.vllm import VLLMReflectionLLM
-from selfcorrect_rag.models.engines.vllm_server import VLLMServerReflectionLLM
+from selfcorrect_rag.models.engines.vllm import VLLMReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.models.prompted_llm import PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.models.retrieval_evaluator import ChatEvaluator, RetrievalEvaluator
@@ -18,7 +17,6 @@ __all__ = [
     "Completion",
     "Engine",
     "EngineReflectionLLM",
-    "EngineUnavailable",
     "PromptedReflectionLLM",
     "ReflectionLLM",
     "Request",

@@ -10,13 +10,9 @@ from selfcorrect_rag.errors import ModelNotFound, SelfCorrectError, require
 
 Encoded = dict[str, list[int]]
 """A model's inputs for one text: ``input_ids``, ``attention_mask`` and so on."""
-HUB_SECONDS = 5
-"""Seconds that the hub may take to say whether it has a model."""
 CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
-LLAMA_CLASSES = frozenset({"LlamaTokenizer", "LlamaTokenizerFast"})
-"""As ``tokenizer_config.json`` names them, Mistral's too."""
-LLAMA_MODELS = frozenset({"llama", "mistral"})
-"""As ``config.json`` names models whose tokenizer is Llama's if nothing else is said."""
+LLAMAS = {"LlamaTokenizer", "LlamaTokenizerFast", "llama", "mistral"}
+"""Kinds of Llama's tokenizer, as ``tokenizer_config.json`` or else ``config.json`` name them."""
 
 
 def resolve_device(device: str | None, dtype: str | None = None) -> tuple[str, str]:
@@ -49,17 +45,8 @@ def without_spelled(encoded: Encoded, special: frozenset[int]) -> Encoded:
 
 @contextmanager
 def loading(name_or_path: str | Path, what: str = "model") -> Iterator[None]:
-    """Raise whatever a library raises in the block as :class:`ModelNotFound`, with the remedy.
-
-    The hub is asked once whether it has such a model, since its client retries for a minute;
-    models in its cache are not asked for.
-    """
+    """Raise whatever a library raises in the block as :class:`ModelNotFound`, with the remedy."""
     try:
-        if not Path(name_or_path).exists():
-            hub, name = require("huggingface_hub", "transformers"), str(name_or_path)
-            cached = (hub.try_to_load_from_cache(name, f) for f in ("config.json", TOKENIZER))
-            if not any(isinstance(file, str) for file in cached):
-                hub.HfApi().model_info(name, timeout=HUB_SECONDS)
         yield
     except SelfCorrectError:
         raise
@@ -72,42 +59,32 @@ def loading(name_or_path: str | Path, what: str = "model") -> Iterator[None]:
 
 
 def load_language_model(name_or_path: str | Path, dtype: str) -> tuple[Any, Any]:
-    """Load a causal language model, or one with an encoder and a decoder, and its tokenizer."""
+    """Load a causal language model and its tokenizer."""
     transformers = require("transformers", "transformers")
     with loading(name_or_path):
-        config = transformers.AutoConfig.from_pretrained(name_or_path)
-        auto = (
-            transformers.AutoModelForSeq2SeqLM
-            if config.is_encoder_decoder
-            else transformers.AutoModelForCausalLM
-        )
-        model = auto.from_pretrained(name_or_path, dtype=dtype)
+        model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
     return model, load_tokenizer(name_or_path)
 
 
-def load_tokenizer(name_or_path: str | Path, extra: str = "transformers") -> Any:
+def load_tokenizer(name_or_path: str | Path) -> Any:
     """Load a language model's tokenizer, with the ids that the model was trained on.
 
     A ``tokenizer.json`` is taken as it is: transformers 5 would make Llama's anew, with other rules
     for spaces. A Llama or Mistral checkpoint with ``tokenizer.model`` alone gets the ids of
     transformers 4.36.2, with which Self-RAG's authors ran theirs: a space before the text behind
-    every special token, whatever ``legacy`` says. ``extra`` is named if a library is missing.
+    every special token, whatever ``legacy`` says.
     """
-    transformers = require("transformers", extra)
+    transformers = require("transformers", "transformers")
     with loading(name_or_path, "tokenizer"):
         folder = Path(name_or_path)
         if not folder.is_dir():
-            hub = require("huggingface_hub", extra)
+            hub = require("huggingface_hub", "transformers")
             files = ["*token*", "config.json", "vocab*", "merges.txt", "*.jinja", "*.model"]
             folder = Path(hub.snapshot_download(str(name_or_path), allow_patterns=files))
         config = _json(folder / CONFIG)
-        named = config.get("tokenizer_class")
-        is_llama = named in LLAMA_CLASSES or (
-            named is None and _json(folder / "config.json").get("model_type") in LLAMA_MODELS
-        )
+        kind = config.get("tokenizer_class") or _json(folder / "config.json").get("model_type")
+        is_llama = kind in LLAMAS
         has_rules = (folder / TOKENIZER).exists()
-        if is_llama and not has_rules and (folder / "tokenizer.model").exists():
-            require("sentencepiece", extra)
         auto = transformers.PreTrainedTokenizerFast if has_rules else transformers.AutoTokenizer
         tokenizer = auto.from_pretrained(folder)
         if is_llama and not has_rules:
@@ -118,16 +95,13 @@ def load_tokenizer(name_or_path: str | Path, extra: str = "transformers") -> Any
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write a tokenizer so that it gives the same ids to whoever loads it: all its rules are in
-    ``tokenizer.json``, and ``legacy``, which transformers 5 leaves out, is kept."""
+    """Write a tokenizer so that it gives the same ids to whoever loads it: by ``tokenizer.json``,
+    which has all its rules."""
     tokenizer.save_pretrained(folder)
     if not (folder / TOKENIZER).exists():
         return
     config = _json(folder / CONFIG)
     config["tokenizer_class"] = "TokenizersBackend"  # takes tokenizer.json as it is
-    legacy = getattr(tokenizer, "legacy", tokenizer.init_kwargs.get("legacy"))
-    if legacy is not None:
-        config["legacy"] = legacy
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
@@ -155,7 +129,7 @@ def _as_official(tokenizer: Any, folder: Path, config: dict[str, Any]) -> Any:
         for token in state["added_tokens"]:
             token["special"] = token["content"] in known
             token["normalized"] = not token["special"]
-    keys = ("clean_up_tokenization_spaces", "legacy", "model_max_length", "padding_side")
+    keys = ("clean_up_tokenization_spaces", "model_max_length", "padding_side")
     made = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer.from_str(json.dumps(state)),
         name_or_path=str(folder),

@@ -10,15 +10,13 @@ from selfcorrect_rag.intake import valid
 from selfcorrect_rag.models.checkpoints import (
     load_language_model,
     load_tokenizer,
-    max_input_tokens,
     resolve_device,
     special_ids,
     without_spelled,
 )
-from selfcorrect_rag.models.engines.engine import Engine, Request
-from selfcorrect_rag.models.engines.runner import EngineRunner
+from selfcorrect_rag.models.engines.engine import Engine, EngineRunner, Request
 from selfcorrect_rag.prompts.critic import CritiquePrompt, Instance, fields_text
-from selfcorrect_rag.reflection import TOKENS
+from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -72,7 +70,7 @@ class CriticTokenizer:
 
         Prompt and label have at most ``max_tokens``. A longer prompt is cut before its last
         quarter, where the evidence ends, so that instruction and output stay. Raises ModelNotFound
-        if the tokenizer has no end token, or writes two reflection tokens alike.
+        if the tokenizer has no end token.
         """
         if tokenizer.eos_token_id is None:
             raise ModelNotFound("a critic's tokenizer needs an end token (eos_token)")
@@ -80,25 +78,19 @@ class CriticTokenizer:
         self.tokenizer = tokenizer
         self._special = special_ids(tokenizer)
         self._labels: dict[str, list[int]] = {}
-        for group, tokens in TOKENS.items():
-            for token in tokens:
-                ids = tokenizer(token, add_special_tokens=False)["input_ids"]
-                self._labels[token] = [*ids, tokenizer.eos_token_id]
-            if len({tuple(self._labels[token]) for token in tokens}) < len(tokens):
-                raise ModelNotFound(f"the tokenizer writes two tokens of {group} alike")
+        for token in GROUP_OF:
+            ids = tokenizer(token, add_special_tokens=False)["input_ids"]
+            self._labels[token] = [*ids, tokenizer.eos_token_id]
         longest = max(map(len, self._labels.values()))
         self.limit = max(4, max_tokens - longest)
         """Maximum tokens of a prompt, at least four."""
 
     def prompt_ids(self, given: CriticInput) -> list[int]:
-        """Return the ids of a prompt, not cut; texts of special tokens are removed."""
+        """Return the ids of a prompt, cut to :attr:`limit`; texts of special tokens are removed."""
         text = valid(critic_prompt(given))
         encoded = self.tokenizer(text, return_special_tokens_mask=True)
         ids = without_spelled(dict(encoded), self._special)["input_ids"]
-        return ids[:-1] if ids[-1:] == [self.tokenizer.eos_token_id] else ids
-
-    def fit(self, ids: list[int]) -> list[int]:
-        """Return the ids of a prompt, cut to :attr:`limit`."""
+        ids = ids[:-1] if ids[-1:] == [self.tokenizer.eos_token_id] else ids
         end = self.limit // 4
         return ids if len(ids) <= self.limit else ids[: self.limit - end] + ids[-end:]
 
@@ -108,7 +100,7 @@ class CriticTokenizer:
 
     def example(self, given: CriticInput, token: str) -> dict[str, list[int]]:
         """Return a training example of prompt and token, with loss on the token only (Eq. 1)."""
-        ids, label = self.fit(self.prompt_ids(given)), self._labels[token]
+        ids, label = self.prompt_ids(given), self._labels[token]
         return {
             "input_ids": ids + label,
             "attention_mask": [1] * (len(ids) + len(label)),
@@ -131,15 +123,8 @@ class Critic:
         max_tokens: int = MAX_TOKENS,
         batch: int = 512,
     ) -> None:
-        """Open an engine, which is closed with the critic.
-
-        Args:
-            engine: not open yet.
-            tokenizer: see :class:`CriticTokenizer`, also for errors.
-            max_tokens: maximum prompt tokens, at most the model's own limit.
-            batch: prompts a batch.
-        """
-        CriticTokenizer(tokenizer)  # before the engine, which takes longer
+        """Open an engine, which is closed with the critic, for ``batch`` prompts at a time of at
+        most ``max_tokens``; see :class:`CriticTokenizer`."""
         self._runner = EngineRunner(engine)
         limit = min(max_tokens, engine.context_tokens or max_tokens)
         self.tokens, self.batch_size = CriticTokenizer(tokenizer, limit), batch
@@ -156,11 +141,8 @@ class Critic:
         """Make a critic of a causal LM of transformers that is already loaded."""
         from selfcorrect_rag.models.engines.transformers import TransformersEngine
 
-        if model.config.is_encoder_decoder:
-            raise ModelNotFound("a critic is a causal language model, got an encoder and decoder")
         engine = TransformersEngine(model, eos_id=tokenizer.eos_token_id)
-        limit = max_input_tokens(model, max_tokens)
-        return cls(engine, tokenizer, max_tokens=limit, batch=batch)
+        return cls(engine, tokenizer, max_tokens=max_tokens, batch=batch)
 
     @classmethod
     def from_pretrained(
@@ -182,7 +164,7 @@ class Critic:
         """Start vLLM with a critic; ``engine`` are its options, as ``tensor_parallel_size``."""
         from selfcorrect_rag.models.engines.vllm import VLLMEngine
 
-        return cls(VLLMEngine(str(model), engine), load_tokenizer(model, "vllm"), batch=batch)
+        return cls(VLLMEngine(str(model), engine), load_tokenizer(model), batch=batch)
 
     def __enter__(self) -> Self:
         return self
@@ -202,7 +184,7 @@ class Critic:
     def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """Yield the answers of one batch after another, by index in ``inputs``; prompts under the
         same instructions and of like length are judged together."""
-        prompts = [self.tokens.fit(self.tokens.prompt_ids(given)) for given in inputs]
+        prompts = [self.tokens.prompt_ids(given) for given in inputs]
         order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))
         for start in range(0, len(order), self.batch_size):
             batch = order[start : start + self.batch_size]
@@ -219,10 +201,11 @@ class Critic:
         for place in range(max(len(ids) for each in labels for ids in each.values())):
             rows_by_nexts: dict[tuple[int, ...], list[int]] = {}
             for row, each in enumerate(live):
-                nexts = sorted({ids[place] for ids in each.values()}) if len(each) > 1 else []
-                if len(nexts) > 1:
-                    rows_by_nexts.setdefault(tuple(nexts), []).append(row)
+                nexts = {ids[place] for ids in each.values() if len(each) > 1}
+                rows_by_nexts.setdefault(tuple(sorted(nexts)), []).append(row)
             for allowed, rows in rows_by_nexts.items():
+                if len(allowed) < 2:
+                    continue
                 asked = [[*prompts[r], *next(iter(live[r].values()))[:place]] for r in rows]
                 request = Request(max_tokens=1, logprob_ids=allowed, allowed_ids=allowed)
                 completions = await self._runner.complete(asked, request)

@@ -13,7 +13,6 @@ from langchain_core.tools import BaseTool
 
 from selfcorrect_rag.errors import (
     BadArgument,
-    MissingExtra,
     SelfCorrectError,
     importing_here,
     require,
@@ -57,10 +56,9 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
     if callable(made) and not isinstance(made, Runnable):
         made = made()
     if made is None:
+        init_chat_model = require("langchain.chat_models", "agents").init_chat_model
         try:
-            made = require("langchain.chat_models", "agents").init_chat_model(name, **options)
-        except MissingExtra as error:
-            raise MissingExtra(f"cannot open {name}: {error}") from error
+            made = init_chat_model(name, **options)
         except Exception as error:  # each provider raises its own errors
             raise NoLanguageModel(
                 f"{name} does not open: {safe_message(error)} (nor is it a module:attribute)"
@@ -88,8 +86,7 @@ def as_reflection_llm(given: object) -> ReflectionLLM:
     if any(isinstance(model, ReflectionLLM) for model in models_behind(llm)):
         raise BadArgument(
             f"llm is a ReflectionLLM behind a {type(llm).__name__}, which would lose its "
-            "reflection tokens: give the ReflectionLLM itself, set its options where it is made, "
-            "and wrap a chat model if you want fallbacks"
+            "reflection tokens: give the ReflectionLLM itself"
         )
     return PromptedReflectionLLM(llm)
 

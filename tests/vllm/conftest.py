@@ -9,10 +9,21 @@ import threading
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from selfcorrect_rag.models import VLLMReflectionLLM
+
+# vLLM's CPU build: engine and graph need a core each, and compiling takes longer than it saves.
+os.environ.update(OMP_NUM_THREADS="1", TORCHDYNAMO_DISABLE="1")
+CPU: dict[str, Any] = {
+    "dtype": "float32",
+    "block_size": 32,
+    "kv_cache_memory_bytes": 2 << 30,
+    "enforce_eager": True,
+}
+"""Options, as by default it takes all memory, and its blocks are longer than shared prefixes."""
 
 collect_ignore_glob = ["test_*.py"] if find_spec("vllm") is None else []
 ROOT = Path(__file__).parents[2]
@@ -32,6 +43,8 @@ class Server:
     def start(self) -> None:
         """Run serve.py and wait for its line that begins with "ready:"."""
         command = [sys.executable, str(SERVE), str(self.model), "--port", str(self.port)]
+        for name, value in CPU.items():
+            command += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -55,7 +68,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def engine(checkpoint: Path) -> Iterator[VLLMReflectionLLM]:
-    with VLLMReflectionLLM(model=str(checkpoint)) as llm:
+    with VLLMReflectionLLM(model=str(checkpoint), engine=CPU) as llm:
         yield llm
 
 

@@ -19,7 +19,7 @@ from selfcorrect_rag.prompts import decision_prompt
 from tests.conftest import random_model
 from tests.engine_contract import EngineContract, assert_alike, reference  # noqa: F401
 from tests.test_checkpoint_tokenizers import TEXTS, checkpoint_folder, prompt
-from tests.vllm.conftest import Server
+from tests.vllm.conftest import CPU, Server
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_engine_reads_the_ids_of_the_official_inference(official: Path) -> None:
     prompts = [prompt(text["parts"]) for text in TEXTS[:60]]
-    small = {"max_num_seqs": 8, "max_num_batched_tokens": 1024, "max_model_len": 1024}
+    small = {**CPU, "max_num_seqs": 8, "max_num_batched_tokens": 1024, "max_model_len": 1024}
     with VLLMReflectionLLM(model=str(official), engine=small) as llm:
         assert llm.context_tokens == 1024
         assert [llm.get_token_ids(p.to_string()) for p in prompts] == [
@@ -82,7 +82,10 @@ def test_a_critic_on_vllm_answers_as_on_transformers(checkpoint: Path) -> None:
     from tests.test_critic import answers, inputs
 
     given = []
-    for critic in (Critic.from_pretrained(checkpoint, device="cpu"), Critic.on_vllm(checkpoint)):
+    for critic in (
+        Critic.from_pretrained(checkpoint, device="cpu"),
+        Critic.on_vllm(checkpoint, **CPU),
+    ):
         with critic:
             given.append(answers(critic, inputs()))
     for expected, answer in zip(*given, strict=True):

@@ -2,20 +2,31 @@
 
 vLLM in this process, a vLLM server and transformers implement it; a third party's takes 30 lines.
 :class:`~selfcorrect_rag.models.EngineReflectionLLM` makes a ReflectionLLM of an engine and a
-tokenizer, and :class:`~selfcorrect_rag.models.critic.Critic` a critic. Threads, event loops,
-retries and cancellation are theirs (:mod:`~selfcorrect_rag.models.engines.runner`).
+tokenizer, and :class:`~selfcorrect_rag.models.critic.Critic` a critic. Threads, event loops and
+cancellation are the business of :class:`EngineRunner`.
 """
 
+import asyncio
+import atexit
+import math
+import os
+import threading
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from queue import SimpleQueue
+from typing import Any, Literal, TypeVar
 
-from selfcorrect_rag.errors import EngineFailed
+from selfcorrect_rag.errors import EngineFailed, wrap_errors
 
-
-class EngineUnavailable(EngineFailed):
-    """An engine is temporarily unavailable, such as a server that restarts; the call is retried."""
+T = TypeVar("T")
+CLOSED = "this model has been closed: make a new one"
+FORKED = "this model belongs to the parent process: make the model in the process that uses it"
+EXIT_SECONDS = 10.0
+"""Maximum seconds that the interpreter's exit waits for an engine to close."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +66,7 @@ class Engine(ABC):
     """Continues prompts of token ids.
 
     Its coroutines run concurrently on one event loop in a separate thread. A cancelled one must
-    stop computing. Any error becomes an :class:`~selfcorrect_rag.errors.EngineFailed`; an
-    :class:`EngineUnavailable` is retried first.
+    stop computing. Any error becomes an :class:`~selfcorrect_rag.errors.EngineFailed`.
     """
 
     context_tokens: int | None = None
@@ -71,13 +81,9 @@ class Engine(ABC):
     async def stream(
         self, prompt: Sequence[int], request: Request
     ) -> AsyncGenerator[Sequence[int], None]:
-        """Continue one prompt: yields generated ids as they come, without the id that ends it.
-
-        By default all at once, when complete.
-        """
+        """Continue one prompt: yields generated ids as they come; by default all at the end."""
         (completion,) = await self.complete([prompt], request)
-        ended = completion.finish_reason == "stop" and not request.stop
-        yield completion.ids[:-1] if ended else completion.ids
+        yield completion.ids
 
     async def open(self) -> None:  # noqa: B027, as most have nothing to start
         """Start the engine; called before any other method."""
@@ -95,3 +101,156 @@ def split_context(context_tokens: int | None, max_tokens: int) -> tuple[int, int
         return max_tokens, None
     max_tokens = min(max_tokens, context_tokens // 2)
     return max_tokens, context_tokens - max_tokens
+
+
+class EngineRunner:
+    """Runs an engine on one background event loop, for calls from any thread or loop.
+
+    A cancelled or interrupted caller cancels its call in the engine; every other caller gets a
+    result or an error. The thread ends when this object is closed or freed, or with the
+    interpreter. A forked child's calls are refused.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Open the engine; raises whatever :meth:`Engine.open` raises."""
+        self.engine, self._name = engine, f"the engine ({type(engine).__name__})"
+        self._closed, self._lock, self._process = False, threading.Lock(), os.getpid()
+        self._thread = _EngineThread(engine)
+        self._thread.start()
+        weakref.finalize(self, self._thread.stop).atexit = False
+        try:
+            with wrap_errors(EngineFailed, self._name):
+                self.run(engine.open())
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the engine's loop; EngineFailed if this is closed before its end."""
+        result = self._submit(call)
+        try:
+            return result.result()
+        except BaseException:  # also an interrupt of the caller
+            result.cancel()
+            raise
+
+    async def arun(self, call: Coroutine[Any, Any, T]) -> T:
+        """The async twin of :meth:`run`, from another event loop."""
+        return await asyncio.wrap_future(self._submit(call))
+
+    def texts(
+        self, pump: Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
+    ) -> Generator[str, None, None]:
+        """Run ``pump`` on the engine's loop, and yield each text that it passes to its argument."""
+        texts = SimpleQueue[str | None]()
+        running = self._submit(pump(texts.put))
+        running.add_done_callback(lambda _: texts.put(None))
+        try:
+            while (text := texts.get()) is not None:
+                yield text
+            running.result()
+        finally:
+            running.cancel()
+
+    async def complete(
+        self, prompts: Sequence[Sequence[int]], request: Request
+    ) -> list[Completion]:
+        """Continue prompts; called on the engine's loop. Any error is an EngineFailed."""
+        with wrap_errors(EngineFailed, self._name):
+            given = await self.engine.complete(prompts, request)
+            if problem := _problem(given, len(prompts), request):
+                raise EngineFailed(f"{self._name} gave {problem}")
+        return given
+
+    async def stream(
+        self, prompt: Sequence[int], request: Request
+    ) -> AsyncGenerator[Sequence[int], None]:
+        """Yield generated ids as they come; called on the engine's loop."""
+        with wrap_errors(EngineFailed, self._name):
+            async with aclosing(self.engine.stream(prompt, request)) as stream:
+                async for ids in stream:
+                    yield ids
+
+    def close(self) -> None:
+        """Fail all calls, close the engine, and wait for that; from any thread, any number of
+        times. A forked child leaves the parent's engine alone."""
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            self._closed = True
+        self._thread.stop()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _submit(self, call: Coroutine[Any, Any, T]) -> "Future[T]":
+        try:
+            if self._process != os.getpid():
+                raise EngineFailed(FORKED)
+            with self._lock:  # so that every accepted call is on the loop before it ends
+                if self._closed:
+                    raise EngineFailed(CLOSED)
+                call_or_fail = self._fail_if_closed(call)
+                return asyncio.run_coroutine_threadsafe(call_or_fail, self._thread.loop)
+        except BaseException:
+            call.close()
+            raise
+
+    async def _fail_if_closed(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await call
+        except asyncio.CancelledError:
+            if self._closed:  # not the caller
+                raise EngineFailed(CLOSED) from None
+            raise
+
+
+class _EngineThread(threading.Thread):
+    """The event loop of an engine; it holds no reference to the runner, which can be freed."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(name="engine", daemon=True)
+        self.loop, self._engine, self._stopping = asyncio.new_event_loop(), engine, asyncio.Event()
+        # An engine that is freed while the interpreter exits can abort the process.
+        atexit.register(self.stop, EXIT_SECONDS)
+
+    def run(self) -> None:
+        try:
+            self.loop.run_until_complete(self._serve())
+        finally:
+            self.loop.close()
+            atexit.unregister(self.stop)
+
+    def stop(self, wait_seconds: float = 0.0) -> None:
+        """End the loop, once the engine is closed; may be repeated at any time."""
+        with suppress(RuntimeError):  # it has ended
+            self.loop.call_soon_threadsafe(self._stopping.set)
+        if wait_seconds:
+            self.join(wait_seconds)
+
+    async def _serve(self) -> None:
+        await self._stopping.wait()
+        await asyncio.sleep(0)  # calls that were just accepted begin, so that they fail as closed
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.loop.shutdown_asyncgens()
+        await self._engine.close()
+
+
+def _problem(given: Sequence[Completion], prompts: int, request: Request) -> str | None:
+    """Why an engine's completions are invalid; None if they are valid."""
+    if len(given) != prompts:
+        return f"{len(given)} completions for {prompts} prompts"
+    watched = set(request.logprob_ids)
+    for each in given:
+        ids, logprobs = len(each.ids), len(each.logprobs)
+        if not 0 < ids <= request.max_tokens or ids != logprobs:
+            return f"{ids} ids, log-probabilities of {logprobs}; 1 to {request.max_tokens} expected"
+        if each.finish_reason not in ("stop", "length"):
+            return f"a completion that ended by {each.finish_reason!r}"
+        for token_id, by_id in zip(each.ids, each.logprobs, strict=True):
+            needed = watched if token_id in watched else {token_id}
+            if bad := [i for i in needed if math.isnan(by_id.get(i, math.nan))]:
+                return f"no log-probability of the ids {sorted(bad)}"
+    return None

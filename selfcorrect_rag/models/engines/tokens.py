@@ -3,25 +3,21 @@
 import json
 import secrets
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, groupby, pairwise, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.prompts.parts import Part, Prompt
-from selfcorrect_rag.reflection import CONTROL_TOKENS
+from selfcorrect_rag.reflection import CONTROL_TOKENS, GROUP_OF
 from selfcorrect_rag.state import Piece
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
-
-REMEMBERED_SPANS = 1024
-"""Encoded spans that a tokenizer remembers: the next segment's prompt repeats the last one."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +41,11 @@ class ControlledTokenizer:
 
     It encodes with a copy in which every special token has a secret random name, used for control
     parts only: no text contains that name, so text stays text, with the ids that a model saw in
-    training, whatever look-alikes it contains. Text between two control tokens is encoded
-    independently. Thread-safe.
+    training, whatever look-alikes it contains. Thread-safe.
 
     Raises:
         NotAReflectionModel: the vocabulary lacks a token of
-            :data:`~selfcorrect_rag.reflection.CONTROL_TOKENS`, or splits one.
+            :data:`~selfcorrect_rag.reflection.CONTROL_TOKENS`.
     """
 
     def __init__(self, tokenizer: "PreTrainedTokenizerBase") -> None:
@@ -61,38 +56,29 @@ class ControlledTokenizer:
             raise NotAReflectionModel(
                 f"{type(tokenizer).__name__} is not a fast tokenizer; save it with a tokenizer.json"
             )
-        added = {t["content"]: t for t in json.loads(backend.to_str())["added_tokens"]}
+        added = {t["content"]: t["id"] for t in json.loads(backend.to_str())["added_tokens"]}
         if missing := [token for token in CONTROL_TOKENS if token not in added]:
             raise NotAReflectionModel(
-                f"the vocabulary has no {missing[0]} (nor {len(missing) - 1} others): use a "
-                "checkpoint trained for Self-RAG, such as selfrag/selfrag_llama2_7b"
+                f"the vocabulary of {tokenizer.name_or_path or 'this tokenizer'} has no "
+                f"{missing[0]} (nor {len(missing) - 1} others): use a checkpoint trained for "
+                "Self-RAG, such as selfrag/selfrag_llama2_7b"
             )
-        self.control_ids = {token: int(added[token]["id"]) for token in CONTROL_TOKENS}
+        self.control_ids: dict[str, int] = {token: added[token] for token in CONTROL_TOKENS}
         self._control_tokens = {token_id: token for token, token_id in self.control_ids.items()}
-        self._special = frozenset(token["id"] for token in added.values() if _is_special(token))
+        self.reflection_tokens = {i: t for i, t in self._control_tokens.items() if t in GROUP_OF}
+        """Reflection tokens by id."""
+        self._special = frozenset(i for token, i in added.items() if token.strip())
         self.eos_id: int | None = tokenizer.eos_token_id
         # The prefix that the tokenizer puts before every text, <s> for Llama.
         opening: list[int] = tokenizer("")["input_ids"]
         self._prefix = [token_id for token_id in opening if token_id != self.eos_id]
         self._reader = Tokenizer.from_str(backend.to_str())
         self._writer, self._names = hide_special_tokens(backend)
-        for token, token_id in self.control_ids.items():
-            if token_id not in self._writer.encode(f"x{self._names[token]}x").ids:
-                raise NotAReflectionModel(f"the tokenizer splits {token} where words are beside it")
-        # A control token that strips adjacent spaces, or is matched in normalized text, changes how
-        # its neighbours are encoded.
-        flags = ("normalized", "lstrip", "rstrip")
-        self._is_apart = not any(added[token][flag] for token in CONTROL_TOKENS for flag in flags)
-        self._encode_span = lru_cache(REMEMBERED_SPANS)(self._encode_new_span)
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, extra: str = "transformers") -> Self:
+    def from_pretrained(cls, name_or_path: str | Path) -> Self:
         """Load a checkpoint's tokenizer; see ``models.checkpoints.load_tokenizer``."""
-        tokenizer = load_tokenizer(name_or_path, extra)
-        try:
-            return cls(tokenizer)
-        except NotAReflectionModel as error:
-            raise NotAReflectionModel(f"{name_or_path}: {error}") from error
+        return cls(load_tokenizer(name_or_path))
 
     def encode(self, prompts: Sequence[Prompt], limit: int | None = None) -> list[Encoded]:
         """Encode prompts, each to at most ``limit`` ids.
@@ -104,61 +90,28 @@ class ControlledTokenizer:
         return [self._encode_one(prompt.parts, limit) for prompt in prompts]
 
     def _encode_one(self, parts: Sequence[Part], limit: int | None) -> Encoded:
-        ids, counts = list(self._prefix), [len(self._prefix)]
-        for number, texts in enumerate(self._spans(parts)):
-            new_ids, ends = self._encode_span("".join(texts), number == 0)
-            ids += new_ids
-            before = 0
-            for end in accumulate(map(len, texts)):
-                until = bisect_right(ends, end)
-                counts.append(until - before)
-                before = until
-        return _fit(parts, ids, counts, limit)
-
-    def _spans(self, parts: Sequence[Part]) -> Iterator[list[str]]:
-        """The texts of parts that are encoded together; control tokens by their secret names."""
         texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
-        begun = 0
-        for end in range(1, len(parts) + 1):
-            is_last = end == len(parts)
-            if is_last or (self._is_apart and "control" in (parts[end - 1].kind, parts[end].kind)):
-                yield texts[begun:end]
-                begun = end
-
-    def _encode_new_span(self, text: str, begins: bool) -> tuple[list[int], list[int]]:
-        """Ids, and for each the number of characters of the span up to its end."""
-        # Some tokenizers add a space at the beginning of a prompt. Inside it, text follows a
-        # control token, so it is encoded after one.
-        before = "" if begins else next(iter(self._names.values()))
-        encoding = self._writer.encode(before + text)
-        skipped = 0 if begins else 1
-        ends = (end - len(before) for _, end in encoding.offsets[skipped:])
+        encoding = self._writer.encode("".join(texts))
         # An id without characters of its own belongs to the ids before it.
-        return encoding.ids[skipped:], list(accumulate(ends, max))
+        ends = list(accumulate((end for _, end in encoding.offsets), max))
+        borders = [bisect_right(ends, end) for end in accumulate(map(len, texts))]
+        counts = [len(self._prefix), *(b - a for a, b in pairwise([0, *borders]))]
+        return _fit(parts, self._prefix + encoding.ids, counts, limit)
 
     def pieces(self, ids: Sequence[int]) -> list[Piece]:
         """Return generated ids as text and control tokens; other special tokens are left out."""
         pieces: list[Piece] = []
-        run: list[int] = []
-        for token_id in [*ids, None]:
-            if token_id is not None and token_id not in self._special:
-                run.append(token_id)
-                continue
-            if text := self.text(run).strip():
+        for is_special, run in groupby(ids, self._special.__contains__):
+            if is_special:
+                control = (self._control_tokens[i] for i in run if i in self._control_tokens)
+                pieces += [Piece(kind="control", text=token) for token in control]
+            elif text := self.text(list(run)).strip():
                 pieces.append(Piece(kind="text", text=text))
-            run = []
-            if token_id in self._control_tokens:
-                pieces.append(Piece(kind="control", text=self._control_tokens[token_id]))
         return pieces
 
     def text(self, ids: Sequence[int]) -> str:
         """Return ids as plain text, special tokens left out."""
         return self._reader.decode([i for i in ids if i not in self._special])
-
-
-def _is_special(token: dict[str, Any]) -> bool:
-    """Whether an added token is special; some vocabularies add white space as text."""
-    return bool(token["content"].strip())
 
 
 def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, str]]":
@@ -169,9 +122,10 @@ def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, s
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.to_str())
-    secret, names = secrets.token_hex(16), {}
-    for number, token in enumerate(filter(_is_special, state["added_tokens"])):
-        names[token["content"]] = token["content"] = f"<{secret}.{number}>"
+    secret, names = secrets.token_hex(16), dict[str, str]()
+    for number, token in enumerate(state["added_tokens"]):
+        if token["content"].strip():  # some vocabularies add white space as text
+            names[token["content"]] = token["content"] = f"<{secret}.{number}>"
     model = state["model"]
     if isinstance(model["vocab"], dict):
         model["vocab"] = {names.get(piece, piece): i for piece, i in model["vocab"].items()}

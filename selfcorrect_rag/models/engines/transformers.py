@@ -10,16 +10,16 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import PrivateAttr
 
-from selfcorrect_rag.errors import NotAReflectionModel, require
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.models.checkpoints import loading, resolve_device
 from selfcorrect_rag.models.engines.engine import Completion, Engine, Request
 from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.models.identity import described, weights
+from selfcorrect_rag.models.identity import identity_of_object
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,7 @@ BATCH_TOKENS = 16_384
 class TransformersReflectionLLM(EngineReflectionLLM):
     """Runs a Self-RAG checkpoint with transformers, for trying out and tests."""
 
+    _kind: ClassVar[str] = "transformers"
     name_or_path: str
     device: str
     dtype: str
@@ -80,13 +81,6 @@ class TransformersReflectionLLM(EngineReflectionLLM):
         for errors."""
         if not isinstance(tokenizer, ControlledTokenizer):
             tokenizer = ControlledTokenizer(tokenizer)
-        largest = max(tokenizer.control_ids.values())
-        embeddings = len(model.get_input_embeddings().weight)  # type: ignore[arg-type]
-        if largest >= embeddings:
-            raise NotAReflectionModel(
-                f"{name}: the tokenizer's control tokens reach id {largest} but the model has only "
-                f"{embeddings} embeddings: resize and train them"
-            )
         options |= {"device": str(model.device), "dtype": str(model.dtype).removeprefix("torch.")}
         engine = TransformersEngine(model, eos_id=tokenizer.eos_id)
         llm = cls.from_engine(engine, tokenizer, name_or_path=name, **options)
@@ -94,16 +88,12 @@ class TransformersReflectionLLM(EngineReflectionLLM):
         return llm
 
     @property
-    def _llm_type(self) -> str:
-        return "transformers-reflection"
-
-    @property
     def _identifying_params(self) -> dict[str, Any]:
         return {"name_or_path": self.name_or_path, "dtype": self.dtype}
 
     @property
     def identity(self) -> str:
-        return described(self, weights(self._model))
+        return identity_of_object(self)  # a folder may get other weights
 
 
 class TransformersEngine(Engine):
@@ -113,12 +103,8 @@ class TransformersEngine(Engine):
     """
 
     def __init__(self, model: "PreTrainedModel", *, eos_id: int | None) -> None:
-        """Wrap a model, which stays on its device.
-
-        Args:
-            model: a causal LM.
-            eos_id: ends a text, besides the end ids of the model's generation config.
-        """
+        """Wrap a model, which stays on its device; ``eos_id`` ends a text, besides the end ids of
+        the model's generation config."""
         from transformers import GenerationConfig
 
         model.train(False)
@@ -190,6 +176,6 @@ class TransformersEngine(Engine):
             by_id = [{i: chosen[step][row]} for step, i in enumerate(every[:size])]
             for step, i in enumerate(every[:size]):
                 if i in watched:
-                    by_id[step] |= dict(zip(watched, group[step][row], strict=True))
+                    by_id[step] = dict(zip(watched, group[step][row], strict=True))
             completions.append(Completion(every[:size], by_id, "stop" if size else "length"))
         return completions
