@@ -25,20 +25,19 @@ from reader_training import never_trained
 from reader_training.evaluate import for_calibration
 from reader_training.kept_out import write_texts
 from reader_training.rows import DATA, encyclopedia, lines, natural_questions, real_rows, tidy
-from selfcorrect_rag.evaluation.matching import contains_answer
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
-from selfcorrect_rag.evaluation.outcomes import Run
+from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.report import score_run
 from selfcorrect_rag.evaluation.runner import Limits, run_methods
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
-from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.evaluation.tasks import Question, Run
 from selfcorrect_rag.search import Index, load
 from selfcorrect_rag.search.documents import passage_id
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 
 METHODS = (
-    *("no_retrieval", "rag_first", "rag", "ralm"),
+    *("no_retrieval", "rag_first=rag:passages=1", "rag", "ralm=instruct_rag:mode=ralm"),
     "likelihood=self_rag:weight_isrel=0,weight_issup=0,weight_isuse=0",
     *("self_rag", "crag", "self_crag", "instruct_rag"),
 )

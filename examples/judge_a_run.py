@@ -16,9 +16,8 @@ from openevals.llm import create_llm_as_judge
 from openevals.prompts import CORRECTNESS_PROMPT
 
 from selfcorrect_rag.evaluation.metrics import METRICS
-from selfcorrect_rag.evaluation.outcomes import Run
 from selfcorrect_rag.evaluation.runner import read_run
-from selfcorrect_rag.evaluation.tasks import read_task
+from selfcorrect_rag.evaluation.tasks import Run, read_task
 from selfcorrect_rag.models.from_name import find_language_model
 
 

@@ -19,7 +19,7 @@ from reader_training.negatives import Passages
 from reader_training.never_trained import hotpotqa, musique_hops, pages, popqa
 from reader_training.rows import Row, drawn, encyclopedia, natural_questions, real_rows
 from reader_training.written import written_rows
-from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.reader.answers import Answer, state_answer
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader

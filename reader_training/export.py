@@ -31,7 +31,7 @@ from reader_training.evaluate import (
 from reader_training.onnx_graph import save_quantised, write_graph
 from reader_training.rows import Row
 from reader_training.torch_network import ReaderNetwork
-from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.reader.network import READER, SHIPPED, TOKENIZER, WORDS
 from selfcorrect_rag.reader.reader import CONFIG, PassageReading, Reader, ReaderCalibration, Span
 from selfcorrect_rag.thresholds import calibrate

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from reader_training.rows import DATA, Row, lines, tidy
-from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.evaluation.metrics import contains_answer
 
 Pages = list[tuple[str, str]]
 """Titles and texts."""

@@ -9,8 +9,7 @@ from langchain_core.documents import Document
 
 from benchmarks.evidence import METHODS, figures, question_hash, read_sets, remove_gold
 from reader_training.rows import DATA, real_rows
-from selfcorrect_rag.evaluation.outcomes import Outcome, Run
-from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 
 PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")

@@ -62,7 +62,7 @@ def command(
     else:
         for name, method in made["methods"].items():
             means = (f"{key} {format_mean(mean)}" for key, mean in method["metrics"].items())
-            tell(f"{name}: {', '.join(means)}; {method['failed']} failed")
+            tell(f"{name}: {', '.join(means)}; {method['failed']} of {method['rows']} failed")
         if made["stopped"]:
             tell(f"stopped by {made['stopped']}: the same command asks the rest", err=True)
         tell(f"The page is {out / 'report.html'}.")

@@ -10,8 +10,7 @@ from langchain_core.runnables import Runnable
 from langgraph.graph import END, START, StateGraph
 
 from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error
-from selfcorrect_rag.evaluation.outcomes import Outcome, outcome_of
-from selfcorrect_rag.evaluation.tasks import Question, asked
+from selfcorrect_rag.evaluation.tasks import Outcome, Question, asked, outcome_of
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.node import Node, Run, Update, add_node
@@ -20,13 +19,7 @@ from selfcorrect_rag.nodes.retrieve import retrieve_documents
 from selfcorrect_rag.prompts import instruct_rag, self_rag
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.serving.config import parse_value
-from selfcorrect_rag.settings import (
-    GRAPHS,
-    CRAGSettings,
-    InstructRAGSettings,
-    SelfRAGSettings,
-    Settings,
-)
+from selfcorrect_rag.settings import GRAPHS, InstructRAGSettings, SelfRAGSettings, Settings
 from selfcorrect_rag.state import CRAGState, Input, Output
 
 
@@ -34,14 +27,10 @@ class BadMethod(SelfCorrectError, ValueError):
     """A specification does not name a method, or sets knobs that it does not have."""
 
 
-KINDS = {"no_retrieval": "crag", "rag_first": "crag", "rag": "crag", "ralm": "instruct_rag"}
-KINDS |= {name: name for name in GRAPHS}
-"""The methods, and the graph whose settings they take: the model alone, plain RAG with the first
-passage and with all, in-context RALM (InstructRAG, section 3.1), and the four graphs."""
+PLAIN = ("no_retrieval", "rag")
+KINDS = {**dict.fromkeys(PLAIN, "crag"), **{name: name for name in GRAPHS}}
+"""The methods, and the graph whose settings they take: the model alone, plain RAG, the graphs."""
 NAMES = f"methods are {', '.join(KINDS)}"
-FIXED: Mapping[str, Mapping[str, Any]] = {"rag_first": {"passages": 1}, "ralm": {"mode": "ralm"}}
-"""The settings that make a method what it is."""
-PLAIN = ("no_retrieval", "rag_first", "rag")
 PLAIN_KNOBS = frozenset({*Settings.model_fields, "passages", "instruction"})
 """The settings of CRAG that plain RAG has a use for."""
 WEIGHTS = ("weight_sequence", "weight_isrel", "weight_issup", "weight_isuse", "path_rule")
@@ -87,24 +76,17 @@ def read_spec(text: str) -> Spec:
     name, kind, rest = found.groups("") if found else ("", "", "")
     if (kind := kind.strip().replace("-", "_")) not in KINDS:
         raise BadMethod(f"method must be METHOD or METHOD:KEY=VALUE,..., got {text!r}; {NAMES}")
-    model, fixed = GRAPHS[KINDS[kind]], FIXED.get(kind, {})
-    known = (PLAIN_KNOBS if kind in PLAIN else model.model_fields.keys()) - fixed.keys()
-    knobs: dict[str, Any] = {}
+    model, knobs = GRAPHS[KINDS[kind]], dict[str, Any]()
+    known = (PLAIN_KNOBS if kind in PLAIN else model.model_fields.keys()) - {"approve_search"}
     for part in re.split(r",(?=\s*\w+\s*=)", rest) if rest else []:
         knob, _, value = (piece.strip() for piece in part.partition("="))
-        if knob not in known or not value or knob == "approve_search":
+        if knob not in known or not value:
             raise BadMethod(f"{text}: give KEY=VALUE with one of {', '.join(sorted(known))}")
         knobs[knob] = parse_value(knob, value, model)
     try:
-        settings = model(**{**knobs, **fixed})
+        return Spec((name or f"{kind}:{rest}".rstrip(":")).strip(), kind, model(**knobs))
     except BadSettings as error:
         raise BadMethod(f"{text}: {error}") from error
-    return Spec((name or (f"{kind}:{rest}" if rest else kind)).strip(), kind, settings)
-
-
-def read_specs(texts: Sequence[str]) -> list[Spec]:
-    """Read the variants of a run; see :func:`read_variants`."""
-    return read_variants(texts)[0]
 
 
 def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
@@ -130,24 +112,19 @@ def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
     return Sweep(base.name, knob, values, [spec.name for spec in specs[1:]]), specs
 
 
-def read_variants(
-    methods: Sequence[str], sweeps: Sequence[str] = ()
-) -> tuple[list[Spec], list[Sweep]]:
-    """Read methods and sweeps; a variant that stands in several is asked once.
+def read_specs(methods: Sequence[str], sweeps: Sequence[Sequence[Spec]] = ()) -> list[Spec]:
+    """Read the variants of a run, and add those of sweeps; equal ones are asked once.
 
     Raises:
         BadMethod: there is none, one cannot be read, or two that differ have one name.
     """
-    if not (methods or sweeps):
-        raise BadMethod(f"give at least one method; {NAMES}")
     specs: dict[str, Spec] = {}
-    read = [(text, read_spec(text)) for text in methods]
-    found = [(text, *read_sweep(text)) for text in sweeps]
-    read += [(text, spec) for text, _, variants in found for spec in variants]
-    for text, spec in read:
+    for spec in (*map(read_spec, methods), *(spec for variants in sweeps for spec in variants)):
         if specs.setdefault(spec.name, spec) != spec:
-            raise BadMethod(f"{text}: {spec.name} is already another variant, rename with NAME=")
-    return list(specs.values()), [sweep for _, sweep, _ in found]
+            raise BadMethod(f"{spec.name} is the name of two variants; rename one with NAME=")
+    if not specs:
+        raise BadMethod(f"give at least one method; {NAMES}")
+    return list(specs.values())
 
 
 class Method:
@@ -205,8 +182,7 @@ def open_method(spec: Spec, parts: Any) -> Method:
     if spec.kind not in PLAIN:
         return Method(spec, parts.graph(KINDS[spec.kind], spec.settings))
     retriever = None if spec.kind == "no_retrieval" else parts.retriever
-    settings = CRAGSettings.of(spec.settings)
-    return Method(spec, create_plain_rag(parts.chat_model or parts.llm, retriever, settings))
+    return Method(spec, create_plain_rag(parts.chat_model or parts.llm, retriever, spec.settings))
 
 
 def resolve_spec(spec: Spec, parts: Any) -> Spec:
@@ -214,24 +190,21 @@ def resolve_spec(spec: Spec, parts: Any) -> Spec:
     return spec._replace(settings=parts.settings(KINDS[spec.kind], **spec.settings.set_fields()))
 
 
-def create_plain_rag(llm: Model, retriever: Retriever | None, settings: CRAGSettings) -> Any:
+def create_plain_rag(llm: Model, retriever: Retriever | None, settings: Any) -> Any:
     """Build plain RAG, the baseline of every comparison: retrieve, read all, answer.
 
     CRAG's last step writes the answer from all passages in one prompt (Self-RAG section 4.2); a
     ReflectionLLM reads them as one passage. Nothing is judged: every passage counts as relevant and
     may be cited. Without a retriever the model answers by itself.
     """
-    model = as_language_model(llm, "llm")
-    graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=Output)
+    graph = StateGraph(CRAGState, type(settings), input_schema=Input, output_schema=Output)
     steps = [
         read_question(settings),
-        generate(model, settings, apart=False),
+        generate(as_language_model(llm, "llm"), settings, apart=False),
     ]
     if retriever is not None:
-        steps[1:1] = [
-            retrieve_documents(retriever, settings),
-            Node("read_all", _read_all, settings),
-        ]
+        read_all = Node("read_all", _read_all, settings)
+        steps[1:1] = [retrieve_documents(retriever, settings), read_all]
     for step in steps:
         add_node(graph, step)
     for before, after in pairwise([START, *(str(step.name) for step in steps), END]):
@@ -239,6 +212,6 @@ def create_plain_rag(llm: Model, retriever: Retriever | None, settings: CRAGSett
     return graph.compile(name="rag")
 
 
-def _read_all(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
+def _read_all(state: Mapping[str, Any], run: Run[Any]) -> Update:
     passages = state["passages"]
     return {"knowledge": passages, "judged": ["relevant"] * len(passages)}

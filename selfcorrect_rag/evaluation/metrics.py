@@ -6,20 +6,15 @@ None if the question has nothing to compare with.
 """
 
 import re
+import string
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Literal, NamedTuple
 
 from selfcorrect_rag.errors import BadArgument
-from selfcorrect_rag.evaluation.matching import (
-    answer_words,
-    any_within,
-    contains_answer,
-    normalise,
-    split_words,
-)
-from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.tasks import Question, flatten
+from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.prompts.reading import sentences
 
 Score = float | None
@@ -29,6 +24,9 @@ Entails = Callable[[str, str], bool]
 """An entailment model: whether a premise entails a hypothesis. ALCE's is a T5-XXL (TRUE)."""
 MOST_CITATIONS = 3
 """Citations of a sentence that ALCE's script reads."""
+_ARTICLES = frozenset({"a", "an", "the"})
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Metric(NamedTuple):
@@ -71,17 +69,67 @@ def default_metrics(questions: Sequence[Question]) -> list[str]:
     """The papers' metrics for questions of this kind."""
     if any(question.choices for question in questions):
         return ["accuracy"]
-    if any("qa_pairs" in question.extra for question in questions):
+    if any(question.short_answers for question in questions):
         return ["str_em", "hit"]
     return ["match", "em", "f1"]
 
 
-def stated(outcome: Outcome) -> str:
-    """The answer; empty if the run failed or refused."""
-    return "" if outcome.error or outcome.refused else outcome.answer
+# Words
+
+
+def contains_answer(text: str, answers: Iterable[str]) -> bool:
+    """Whether ``text`` contains any of ``answers`` in whole words, in lower case and without
+    articles and punctuation; a blank answer is in no text."""
+    words = split_words(text)
+    bare = [word for word in words if word not in _ARTICLES]
+    for answer in map(split_words, answers):
+        wanted = [word for word in answer if word not in _ARTICLES]
+        within = bare if wanted else words  # an answer of articles alone keeps them
+        if answer and f" {' '.join(wanted or answer)} " in f" {' '.join(within)} ":
+            return True
+    return False
+
+
+def _answer_words(text: str) -> list[str]:
+    """The words without articles, unless nothing else is there."""
+    words = split_words(text)
+    return [word for word in words if word not in _ARTICLES] or words
+
+
+def split_words(text: str) -> list[str]:
+    """Words in lower case; each letter of a script without case (Chinese, ...) is one."""
+    return "".join(map(_spaced, unicodedata.normalize("NFKC", text).casefold())).split()
+
+
+@cache
+def _spaced(letter: str) -> str:
+    """Drop punctuation within a word ("U.S." is "US"); any other ends one ("1990-1995")."""
+    if letter in ".'’`´":
+        return ""
+    if not letter.isalnum():
+        return letter if unicodedata.combining(letter) else " "
+    return f" {letter} " if letter.isalpha() and not letter.islower() else letter
+
+
+def normalise(text: str) -> str:
+    """SQuAD's normalisation, which Self-RAG, ALCE and InstructRAG use too: lower case, no ASCII
+    punctuation, no articles. Trap: "A", an article alone, becomes empty."""
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def _any_within(text: str, answers: Iterable[str]) -> bool:
+    """Whether the normalised text contains any normalised answer (ALCE, InstructRAG). Traps: "US"
+    is in "because"; an empty answer is in every text."""
+    whole = normalise(text)
+    return any(normalise(answer) in whole for answer in answers)
 
 
 # Short answers
+
+
+def _stated(outcome: Outcome) -> str:
+    """The answer; empty if the run failed or refused."""
+    return "" if outcome.error or outcome.refused else outcome.answer
 
 
 def _short(official: Compare, strict: Compare, whole: bool = False) -> Metric:
@@ -96,7 +144,7 @@ def _short(official: Compare, strict: Compare, whole: bool = False) -> Metric:
     def strict_score(question: Question, outcome: Outcome) -> Score:
         if question.unanswerable:
             return float(outcome.refused and not outcome.error)
-        text = read(outcome) if stated(outcome) else ""
+        text = read(outcome) if _stated(outcome) else ""
         return float(strict(text, question.answers)) if question.answers else None
 
     return Metric(official_score, strict_score)
@@ -111,21 +159,17 @@ def _raw_match(text: str, answers: tuple[str, ...]) -> bool:
 
 
 def _same_words(text: str, answers: tuple[str, ...]) -> bool:
-    words = answer_words(text)
-    return bool(words) and words in map(answer_words, answers)
+    words = _answer_words(text)
+    return bool(words) and words in map(_answer_words, answers)
 
 
-def _f1(split: Callable[[str], list[str]]) -> Compare:
+def _f1(split: Callable[[str], list[str]], text: str, answers: tuple[str, ...]) -> float:
     """F1 of tokens, the best of the accepted answers (SQuAD)."""
-
-    def best(text: str, answers: tuple[str, ...]) -> float:
-        said, found = split(text), []
-        for gold in map(split, answers):
-            same = (Counter(said) & Counter(gold)).total()
-            found.append(2 * same / (len(said) + len(gold)) if same else 0.0)
-        return max(found)
-
-    return best
+    said, found = split(text), []
+    for gold in map(split, answers):
+        same = (Counter(said) & Counter(gold)).total()
+        found.append(2 * same / (len(said) + len(gold)) if same else 0.0)
+    return max(found)
 
 
 def _official_accuracy(question: Question, outcome: Outcome) -> Score:
@@ -137,12 +181,12 @@ def _official_accuracy(question: Question, outcome: Outcome) -> Score:
     return sum(said == gold for said, gold in pairs) / len(outcome.answer)
 
 
-def _accuracy(question: Question, outcome: Outcome) -> Score:
+def _gives_option(question: Question, outcome: Outcome) -> Score:
     """Whether the answer gives the accepted option, named by key or text (Self-RAG section 4.1);
     without options the whole answer is compared."""
     if question.unanswerable or not question.answers:
         return float(outcome.refused and not outcome.error) if question.unanswerable else None
-    choices, said = question.choices, stated(outcome)
+    choices, said = question.choices, _stated(outcome)
     if not choices and {gold.lower() for gold in question.answers} & {"true", "false"}:
         choices = {"true": "true", "false": "false"}
     key = find_option(said, choices) if choices else said
@@ -167,85 +211,68 @@ def find_option(text: str, choices: Mapping[str, str]) -> str | None:
 # Long answers
 
 
-def first_line(outcome: Outcome) -> str:
+def _first_line(outcome: Outcome) -> str:
     """Return what ALCE's ``eval.py`` reads of a cited answer. Trap: other lines are lost."""
     text = outcome.cited_answer or outcome.answer
     return text.strip().split("\n")[0].replace("<|im_end|>", "")
 
 
-def without_marks(text: str) -> str:
+def _without_marks(text: str) -> str:
     """ALCE's removal of ``[1]``. Trap: every ``]`` and `` |`` goes too."""
     return re.sub(r" ?\[\d+", "", text).replace(" |", "").replace("]", "")
 
 
-def _str_em(official: bool, of_all: Callable[[list[bool]], float]) -> Callable[..., Score]:
-    """Score the short answers of ASQA's ``qa_pairs`` that the text has."""
-
-    def scored(question: Question, outcome: Outcome) -> Score:
-        text = without_marks(first_line(outcome)) if official else stated(outcome)
-        short = [flatten(pair) for pair in question.extra.get("qa_pairs") or ()]
-        contains = any_within if official else contains_answer
-        return of_all([contains(text, answers) for answers in short]) if short else None
-
-    return scored
+def _str_em(official: bool, of_all: bool, question: Question, outcome: Outcome) -> Score:
+    """The share of ASQA's short answers that the text has, or whether it has all."""
+    if not question.short_answers:
+        return None
+    text = _without_marks(_first_line(outcome)) if official else _stated(outcome)
+    contains = _any_within if official else contains_answer
+    found = [contains(text, answers) for answers in question.short_answers]
+    return float(all(found)) if of_all else sum(found) / len(found)
 
 
-def _share(found: list[bool]) -> float:
-    return sum(found) / len(found)
+def count_citations(
+    outcome: Outcome, entails: Entails, official: bool
+) -> tuple[int, int, int, int]:
+    """Count what the citations of an answer support (ALCE, Gao et al., 2023, section 4.3).
 
-
-def _all(found: list[bool]) -> float:
-    return float(all(found))
-
-
-# Citations (ALCE, Gao et al., 2023, section 4.3). A sentence is recalled if the texts that it cites
-# entail it together. A citation of a recalled sentence is imprecise if it does not entail the
-# sentence alone and the sentence's other citations entail it without it.
-
-
-class CitationCounts(NamedTuple):
-    """Counts over the sentences of one answer."""
-
-    sentences: int
-    recalled: int
-    citations: int
-    precise: int
-
-
-def count_citations(outcome: Outcome, entails: Entails, official: bool) -> CitationCounts:
-    """Count what the citations of an answer support.
+    A sentence is recalled if the texts that it cites entail it together. A citation of a recalled
+    sentence is imprecise if it does not entail the sentence alone and the sentence's other
+    citations entail it without it.
 
     Traps of the official form: only the first line is read; a citation without a document rejects
     its sentence, and ``[0]`` is the last document; only three citations a sentence count.
+
+    Returns:
+        Sentences, recalled sentences, citations, precise citations.
     """
     # Citations are numbered by first appearance, unlike passages.
+    numbered = [(each["number"], each) for each in outcome.citations]
     texts = {
         number: f"Title: {document.get('title') or ''}\n{document.get('text') or ''}"
-        for number, document in (
-            [(each["number"], each) for each in outcome.citations]
-            or enumerate(outcome.passages, start=1)
-        )
+        for number, document in numbered or enumerate(outcome.passages, start=1)
     }
-    said = (outcome.cited_answer or outcome.answer) if stated(outcome) else ""
+    said = (outcome.cited_answer or outcome.answer) if _stated(outcome) else ""
     # Marks behind a full stop belong to the sentence before them.
     moved = re.sub(r"([.!?])((?:[ \t]*\[\d+\])+)", r"\2\1", said)
-    total = [0, 0, 0, 0]
-    for line in [first_line(outcome)] if official else moved.splitlines():
-        for sentence in sentences(line):
-            numbers = [int(number) for number in re.findall(r"\[(\d+)", sentence)]
-            if official:
-                numbers = [n or max(texts, default=0) for n in numbers]
-                numbers = numbers[:MOST_CITATIONS] if texts.keys() >= set(numbers) else []
-            else:
-                numbers = list(dict.fromkeys(numbers))
-            cited = [texts[number] for number in numbers if number in texts]
-            claim = without_marks(sentence).strip()
-            recalled = bool(cited) and entails("\n".join(cited), claim)
-            places = range(len(cited) if recalled else 0)
-            precise = sum(_is_precise(claim, cited, place, entails) for place in places)
-            counted = (1, recalled, len(numbers), precise)
-            total = [sum(pair) for pair in zip(total, counted, strict=True)]
-    return CitationCounts(*total)
+    lines = [_first_line(outcome)] if official else moved.splitlines()
+    all_sentences = [sentence for line in lines for sentence in sentences(line)]
+    recalled = citations = precise = 0
+    for sentence in all_sentences:
+        numbers = [int(number) for number in re.findall(r"\[(\d+)", sentence)]
+        if official:
+            numbers = [n or max(texts, default=0) for n in numbers]
+            numbers = numbers[:MOST_CITATIONS] if texts.keys() >= set(numbers) else []
+        else:
+            numbers = list(dict.fromkeys(numbers))
+        citations += len(numbers)
+        cited = [texts[number] for number in numbers if number in texts]
+        claim = _without_marks(sentence).strip()
+        if cited and entails("\n".join(cited), claim):
+            recalled += 1
+            precise += sum(_is_precise(claim, cited, place, entails) for place in range(len(cited)))
+    return len(all_sentences), recalled, citations, precise
 
 
 def _is_precise(claim: str, cited: Sequence[str], place: int, entails: Entails) -> bool:
@@ -254,32 +281,32 @@ def _is_precise(claim: str, cited: Sequence[str], place: int, entails: Entails) 
     return not others or entails(cited[place], claim) or not entails("\n".join(others), claim)
 
 
-def _citations(official: bool, part: str, whole: str) -> Callable[..., Score]:
-    """The share of citations or sentences. The official form skips empty answers, which flatters
+def _citations(
+    official: bool, of_sentences: bool, question: Question, outcome: Outcome, entails: Entails
+) -> Score:
+    """The share of sentences or citations. The official form skips empty answers, which flatters
     refusals; in the strict form they score 0."""
-
-    def scored(question: Question, outcome: Outcome, entails: Entails) -> Score:
-        found = count_citations(outcome, entails, official)
-        if official and not found.sentences:
-            return None
-        return getattr(found, part) / getattr(found, whole) if getattr(found, whole) else 0.0
-
-    return scored
+    sentences_, recalled, citations, precise = count_citations(outcome, entails, official)
+    if official and not sentences_:
+        return None
+    part, whole = (recalled, sentences_) if of_sentences else (precise, citations)
+    return part / whole if whole else 0.0
 
 
-PRECISION, RECALL = ("precise", "citations"), ("recalled", "sentences")
+def _both(metric: Callable[..., Score], *given: bool) -> Metric:
+    return Metric(partial(metric, True, *given), partial(metric, False, *given))
+
+
 METRICS: Mapping[str, Metric] = {
     "match": _short(_raw_match, contains_answer),
-    "accuracy": Metric(_official_accuracy, _accuracy),
+    "accuracy": Metric(_official_accuracy, _gives_option),
     # Trap: an empty answer equals an option "A", an article
     "em": _short(lambda text, gold: normalise(text) in map(normalise, gold), _same_words),
-    "f1": _short(_f1(lambda text: normalise(text).split()), _f1(answer_words)),
-    "str_em": Metric(_str_em(True, _share), _str_em(False, _share)),
-    "hit": Metric(_str_em(True, _all), _str_em(False, _all)),
-    "citation_precision": Metric(_citations(True, *PRECISION), _citations(False, *PRECISION)),
-    "citation_recall": Metric(_citations(True, *RECALL), _citations(False, *RECALL)),
+    "f1": _short(partial(_f1, lambda text: normalise(text).split()), partial(_f1, _answer_words)),
+    "str_em": _both(_str_em, False),
+    "hit": _both(_str_em, True),
+    "citation_precision": _both(_citations, False),
+    "citation_recall": _both(_citations, True),
     # InstructRAG's accuracy. Trap: a rationale that quotes every document scores
-    "containment_rationale": _short(any_within, contains_answer, whole=True),
-    # An outcome's answer is InstructRAG's conclusion, which its script does not read
-    "containment_conclusion": _short(any_within, contains_answer),
+    "containment_rationale": _short(_any_within, contains_answer, whole=True),
 }

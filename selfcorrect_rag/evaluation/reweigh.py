@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.evaluation.methods import Spec, labelled_options
-from selfcorrect_rag.evaluation.outcomes import Outcome, Run
-from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 from selfcorrect_rag.prompts.reading import closed_answer, is_refusal
 from selfcorrect_rag.reflection import ScoredSegment, best_path_score, path_score
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -23,18 +22,16 @@ Path = tuple[int, ...]
 def reweigh_run(run: Run, specs: Sequence[Spec]) -> Run:
     """Add the outcomes of the specs that weigh another method's candidates again."""
     questions = {question.id: question for question in run.questions}
-    added = [
-        found._replace(method=spec.name)
-        for spec in specs
-        if spec.reweighs and isinstance(spec.settings, SelfRAGSettings)
-        for outcome in run.of(spec.reweighs)
-        if (found := reweigh(questions[outcome.id], outcome, spec.settings)) is not None
-    ]
-    return run._replace(outcomes=[*run.outcomes, *added])
+    outcomes = [*run.outcomes]
+    for spec in specs:
+        for outcome in run.of(spec.reweighs):
+            found = reweigh(questions[outcome.id], outcome, spec.settings)
+            outcomes += [] if found is None else [found._replace(method=spec.name)]
+    return run._replace(outcomes=outcomes)
 
 
-def reweigh(question: Question, outcome: Outcome, settings: SelfRAGSettings) -> Outcome | None:
-    """The outcome with the weights of ``settings``, at no cost; None if the run does not tell.
+def reweigh(question: Question, outcome: Outcome, settings: Any) -> Outcome | None:
+    """The outcome with Self-RAG's ``settings``, at no cost; None if the run does not tell.
 
     An outcome without candidates stays as it is. Citations and marks are those of the run, so only
     the answer, its refusal and what was chosen are new.
@@ -74,23 +71,18 @@ def choose(
     return None if path is None else (" ".join(candidates[i]["text"] for i in path), path)
 
 
-def _segments(candidates: Candidates, path: Path) -> list[ScoredSegment]:
-    chosen = [candidates[i] for i in path]
-    return [
-        ScoredSegment(c["critique"], c["sequence_probability"], c["step"] == "retrieve")
-        for c in chosen
-    ]
-
-
-def _score(candidates: Candidates, path: Path, settings: SelfRAGSettings) -> float:
-    return path_score(_segments(candidates, path), settings.weights, settings.path_rule)
+def scored_segment(candidate: Mapping[str, Any]) -> ScoredSegment:
+    """Return what the score of a candidate is made of."""
+    retrieved = candidate["step"] == "retrieve"
+    return ScoredSegment(candidate["critique"], candidate["sequence_probability"], retrieved)
 
 
 def _choose_option(
     candidates: Candidates, options: Sequence[str], settings: SelfRAGSettings
 ) -> tuple[str, Path]:
     """The option whose candidates' scores sum to most (section 3.3), and its best candidate."""
-    scores = [_score(candidates, (i,), settings) for i in range(len(candidates))]
+    rule = settings.weights, settings.path_rule
+    scores = [path_score([scored_segment(candidate)], *rule) for candidate in candidates]
     allowed = [i for i, c in enumerate(candidates) if not c["dropped"]] or range(len(candidates))
     backing: dict[str, list[int]] = {}
     for i in allowed:
@@ -111,13 +103,14 @@ def _choose_path(candidates: Candidates, settings: SelfRAGSettings) -> Path | No
     for i, candidate in enumerate(candidates):
         children.setdefault(candidate["parent"], []).append(i)
     ran = tuple(i for i, candidate in enumerate(candidates) if candidate["chosen"])
+    segments = [scored_segment(candidate) for candidate in candidates]
+    rule = settings.weights, settings.path_rule
 
     def score(path: Path) -> float:
-        return _score(candidates, path, settings)
+        return path_score([segments[i] for i in path], *rule)
 
     def may_beat(path: Path, best: float, further: int) -> bool:
-        segments = _segments(candidates, path)
-        return best_path_score(segments, further, settings.weights, settings.path_rule) > best
+        return best_path_score([segments[i] for i in path], further, *rule) > best
 
     going: list[Path] = [()]
     ended: list[Path] = []

@@ -13,12 +13,17 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from selfcorrect_rag.errors import BadArgument, BadRun, SelfCorrectError, describe_error, find_named
-from selfcorrect_rag.evaluation.methods import Method, open_method, read_variants, resolve_spec
+from selfcorrect_rag.evaluation.methods import (
+    Method,
+    open_method,
+    read_specs,
+    read_sweep,
+    resolve_spec,
+)
 from selfcorrect_rag.evaluation.metrics import default_metrics, score
-from selfcorrect_rag.evaluation.outcomes import Outcome, Run, outcome_from
-from selfcorrect_rag.evaluation.report import refuse_foreign_reports, summary, write_report
+from selfcorrect_rag.evaluation.report import summary, write_report
 from selfcorrect_rag.evaluation.reweigh import reweigh_run
-from selfcorrect_rag.evaluation.tasks import Question, asked, read_task
+from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run, asked, outcome_from, read_task
 from selfcorrect_rag.journal import Journal, digest, open_run, read_settings
 
 ROWS, METHOD = "rows.jsonl", "method:"
@@ -36,8 +41,6 @@ class Limits(NamedTuple):
 
     calls: int | None = None
     """Model calls after which no question begins."""
-    tokens: int | None = None
-    """Tokens read and written, as far as models report them, after which none begins."""
     concurrency: int = 16
     """Questions in flight at a time."""
 
@@ -55,10 +58,8 @@ class EvalOptions(BaseModel):
     methods: tuple[str, ...] = Field((), description="[NAME=]METHOD[:KEY=VALUE,...], each.")
     sweeps: tuple[str, ...] = Field((), description="METHOD:KEY=V1,V2,...")
     metrics: tuple[str, ...] = Field((), description="By default the papers' for such data.")
-    format: str | None = Field(None, description="Of the rows; by default by their fields.")
     limit: int | None = Field(None, ge=1, description="Maximum number of questions.")
     max_calls: int | None = Field(None, ge=1, description="Model calls that end the run.")
-    max_tokens: int | None = Field(None, ge=1, description="Tokens that end the run.")
     concurrency: int = Field(16, ge=1, description="Questions in flight at a time.")
     entailment: str | None = Field(
         None, description="MODULE:ATTRIBUTE of a function of premise and hypothesis, for citations."
@@ -80,11 +81,15 @@ def evaluate(
     Raises:
         BadRows, BadMethod, BadArgument: a part of the options cannot be used.
     """
-    refuse_foreign_reports(options.out)
-    specs, sweeps = read_variants(options.methods, options.sweeps)
-    task = read_task(options.data, format=options.format, limit=options.limit)
+    swept = [read_sweep(text) for text in options.sweeps]
+    specs = read_specs(options.methods, [variants for _, variants in swept])
+    task = read_task(options.data, limit=options.limit)
     metrics = list(options.metrics) or default_metrics(task.questions)
-    entails = _find_entailment(options.entailment)
+    try:
+        entails: Any = find_named(options.entailment, object) if options.entailment else None
+    except Exception as error:  # any code runs when a module is imported
+        reason = describe_error(error)
+        raise BadArgument(f"cannot open entailment {options.entailment} ({reason})") from error
     for metric in metrics:
         score([], metric, entails=entails)  # refuses what it cannot compute
     specs = [resolve_spec(spec, parts) for spec in specs]
@@ -93,30 +98,16 @@ def evaluate(
         [open_method(spec, parts) for spec in specs if not spec.reweighs],
         options.out,
         settings=settings,
-        limits=Limits(options.max_calls, options.max_tokens, options.concurrency),
+        limits=Limits(options.max_calls, options.concurrency),
         on_done=on_done,
     )
     run = reweigh_run(run, specs)
-    about = {
-        "task": task.name,
-        "data": digest(task.questions),
-        **(settings or {}),
-        **{spec.name: spec.as_json() for spec in specs},
-    }
-    made = summary(run, metrics, about, sweeps, entails=entails)
+    about = {"task": task.name, "data": digest(task.questions), **(settings or {})}
+    about |= {spec.name: spec.as_json() for spec in specs}
+    made = summary(run, metrics, about, [sweep for sweep, _ in swept], entails=entails)
     made["skipped"] = task.skipped
     write_report(options.out, run, made, task.name)
     return made
-
-
-def _find_entailment(name: str | None) -> Any:
-    try:
-        function = name and find_named(name, object)
-    except Exception as error:  # any code runs when a module is imported
-        raise BadArgument(f"cannot open {name} ({describe_error(error)})") from error
-    if name and not callable(function):
-        raise BadArgument(f"{name} must be a function of a premise and a hypothesis")
-    return function
 
 
 def run_methods(
@@ -171,22 +162,15 @@ async def _ask(
     """Ask what is left, and return the name of the bound that stopped it."""
     first = max(FAILURES, limits.concurrency)
     errors: dict[str, list[str]] = {}
-    waiting, missing = iter(left), len(left)
-    calls = tokens = 0
-
-    def bound() -> str:
-        if limits.calls is not None and calls >= limits.calls:
-            return "max_calls"
-        return "max_tokens" if limits.tokens is not None and tokens >= limits.tokens else ""
+    waiting, missing, calls = iter(left), len(left), 0
 
     async def work() -> None:
-        nonlocal calls, tokens, missing
-        while not bound() and (pair := next(waiting, None)):
+        nonlocal calls, missing
+        while (limits.calls is None or calls < limits.calls) and (pair := next(waiting, None)):
             question, method = pair
             outcome = await method.answer(question)
             journal.append(_key(outcome.method, question), outcome._asdict())
             calls += outcome.model_calls
-            tokens += (outcome.prompt_tokens or 0) + (outcome.generated_tokens or 0)
             missing -= 1
             on_done(outcome, missing)
             seen = errors.setdefault(outcome.method, [])
@@ -204,7 +188,7 @@ async def _ask(
         for worker in workers:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
-    return bound() if missing else ""
+    return "max_calls" if missing else ""
 
 
 def read_run(folder: Path, questions: Sequence[Question]) -> Run:

@@ -68,8 +68,7 @@ def bootstrap_mean(scores: Sequence[float], *, resamples: int = RESAMPLES) -> In
     if len(scores) == 1:
         return Interval(value, -math.inf, math.inf)
     stats, numpy = require("scipy.stats", "eval"), require("numpy", "eval")
-    with warnings.catch_warnings():  # of equal scores, whose interval has no width
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):  # of equal scores, whose interval has no width
         low, high = stats.bootstrap(
             (sorted(scores),),
             numpy.mean,
@@ -104,10 +103,9 @@ def compare(first: ByQuestion, second: ByQuestion, names: tuple[str, str]) -> Co
     found = bootstrap_mean([a - b for a, b in both])
     # A bootstrap of few unequal rows is too sure of itself: five that all favour one method happen
     # by chance once in 16 times. So without McNemar's test the least p-value of a sign test counts.
-    least_p = _sign_test(0, sum(a != b for a, b in both))
     p = mcnemar(left, right) if set(left) | set(right) <= {0, 1} else None
-    agrees = (least_p if p is None else p) <= 1 - LEVEL
-    significant = agrees and not found.low <= 0 <= found.high
+    least_p = _sign_test(0, sum(a != b for a, b in both)) if p is None else p
+    significant = least_p <= 1 - LEVEL and not found.low <= 0 <= found.high
     return Comparison(*names, found.value, found.ends, p, len(both), significant)
 
 

@@ -1,17 +1,19 @@
-"""Questions of an evaluation: the papers' task files, JSONL, JSON, CSV, TSV, hub data sets.
+"""The questions of an evaluation, and the outcomes of methods that are asked them.
 
 Files are untrusted: a row that cannot be used is skipped and named, and the others are read.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import BadArgument, BadRows, describe_error, one_line, require
+from selfcorrect_rag.errors import BadRows, describe_error, one_line, require
+from selfcorrect_rag.intake import source_of, title_of
 from selfcorrect_rag.journal import read_rows
+from selfcorrect_rag.prompts.reading import is_refusal
 
 IDS = ("id", "_id", "qid", "question_id", "sample_id", "claim_id")
 QUESTIONS = ("question", "query", "user_input", "ambiguous_question", "QUESTION", "claim")
@@ -23,6 +25,11 @@ PASSAGES = (
 TEXTS = ("text", "paragraph_text", "contents", "page_content", "content", "passage")
 """Names that data sets give to one field; the first that a row has counts."""
 ANSWER_KEYS = ("value", "aliases", "text", "short_answers", "answers")
+CANDIDATE = (
+    *("depth", "parent", "step", "passage", "text", "critique", "sequence_probability"),
+    *("score", "next", "dropped", "chosen"),
+)
+"""Keys of a candidate that outcomes keep, enough to weigh it again."""
 
 
 class Question(NamedTuple):
@@ -39,8 +46,8 @@ class Question(NamedTuple):
     """Key of its instruction in ``TASK_INSTRUCTIONS`` of Self-RAG's or InstructRAG's prompts."""
     choices: Mapping[str, str] = {}
     """Options of a closed set: text by key."""
-    extra: Mapping[str, Any] = {}
-    """The row's other fields (``qa_pairs``, ``annotations``, ...)."""
+    short_answers: tuple[tuple[str, ...], ...] = ()
+    """ASQA's: the accepted forms of each."""
     unanswerable: bool = False
     """Whether a refusal is right."""
 
@@ -61,7 +68,7 @@ TRUTH = {"true": "true", "false": "false", "supports": "true", "refutes": "false
 MAYBE = {**YES_NO, "maybe": "maybe"}
 FORMATS: Mapping[str, Format] = {
     "arc": Format("choices", "arc", answers=("answerKey", *ANSWERS)),
-    "asqa": Format("qa_pairs", "asqa", answers=()),
+    "asqa": Format("qa_pairs", "asqa", answers=("qa_pairs",)),
     "pubhealth": Format("claim", "pubhealth", (*ANSWERS, "label"), TRUTH),
     "pubmedqa": Format("final_decision", answers=("final_decision",), labels=MAYBE),
     "popqa": Format("s_wiki_title", "popqa"),
@@ -83,37 +90,29 @@ class Task(NamedTuple):
     """Place and reason of each row that is not asked, such as ``FILE:3: has no question``."""
 
 
-class BadRow(ValueError):
-    """A row that is not a question; the message follows the row's place."""
-
-
-def read_task(source: str | Path, *, format: str | None = None, limit: int | None = None) -> Task:
+def read_task(source: str | Path, *, limit: int | None = None) -> Task:
     """Read the questions of a file or of a Hugging Face data set.
 
     Args:
         source: a file (see :func:`~selfcorrect_rag.journal.read_rows`), or ``hf:NAME[:SPLIT]``,
             ``hf:NAME:CONFIGURATION:SPLIT``.
-        format: a key of :data:`FORMATS`; None: by each row's fields.
         limit: maximum number of questions, the first ones.
 
     Raises:
         BadRows: the source cannot be read or has no valid question.
-        BadArgument: an unknown format.
         MissingExtra: ``datasets`` is not installed.
     """
-    if format is not None and format not in FORMATS:
-        raise BadArgument(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
     questions: dict[str, Question] = {}
     skipped: list[str] = []
     is_hub = str(source).startswith("hf:")
     rows = _hub_rows(str(source)) if is_hub else read_rows(Path(source), skipped)
     for number, row in rows:
         try:
-            question = question_of(row, number, format)
+            question = question_of(row, number)
             if question.id in questions:
-                raise BadRow(f"has the id {question.id!r} of an earlier row")
+                raise BadRows(f"has the id {question.id!r} of an earlier row")
             questions[question.id] = question
-        except BadRow as error:
+        except BadRows as error:
             skipped.append(f"{source}:{number}: {error}")
         if len(questions) == limit:
             break
@@ -143,59 +142,46 @@ def _hub_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
         raise BadRows(f"cannot read split {split} of {name}: {describe_error(error)}") from error
 
 
-# A row as a question
-
-
-def find_format(row: Mapping[str, Any]) -> str:
-    """The format of a row, by its fields."""
-    signed = (name for name, form in FORMATS.items() if form.sign and row.get(form.sign))
-    return next(signed, "yes-no" if isinstance(row.get("answer"), bool) else "qa")
-
-
-def question_of(row: Mapping[str, Any], number: int, format: str | None = None) -> Question:
+def question_of(row: Mapping[str, Any], number: int) -> Question:
     """Read a row as a question; one without an id becomes ``row-NUMBER``.
 
     Raises:
-        BadRow: it is not a question of this format.
+        BadRows: it is not a question of its format.
     """
     if "golden_answers" in row and isinstance(row.get("metadata"), Mapping):
         row = {**row["metadata"], **row}  # FlashRAG keeps the other fields there
-    name = format or find_format(row)
+    signed = (name for name, form in FORMATS.items() if form.sign and row.get(form.sign))
+    name = next(signed, "yes-no" if isinstance(row.get("answer"), bool) else "qa")
     form = FORMATS[name]
-    question_field, question = _first(row, QUESTIONS)
+    question = _first(row, QUESTIONS)
     if not isinstance(question, str) or not question.strip():
-        raise BadRow("has no question")
-    id_field, identity = _first(row, IDS)
-    answer_field, given = _first(row, form.answers)
-    passage_field, passages = _read_passages(row)
-    answers = [*flatten(given), *flatten(row.get("answer_aliases"))]
+        raise BadRows("has no question")
+    answers = [*flatten(_first(row, form.answers)), *flatten(row.get("answer_aliases"))]
     choices: Mapping[str, str] = {option: option for option in form.labels.values()}
     if name == "arc":
-        answers, choices = _read_choices(row.get("choices"), answers)
-    elif name == "asqa":
-        answers = flatten(row.get("qa_pairs"))
+        answers, choices = _read_choices(row["choices"], answers)
     elif form.labels:
         if unknown := [each for each in answers if each.lower() not in form.labels]:
-            raise BadRow(f"has {_shown(unknown[0])}, which is not one of {', '.join(form.labels)}")
+            raise BadRows(f"has {_shown(unknown[0])}, which is not one of {', '.join(form.labels)}")
         answers = [form.labels[answer.lower()] for answer in answers]
     flags = {"is_impossible": "true", "unanswerable": "true", "answerable": "false"}
-    refuse = any(str(row.get(name)).lower() == value for name, value in flags.items())
-    read = {question_field, id_field, answer_field, passage_field, "choices", "metadata"}
+    refuse = any(str(row.get(flag)).lower() == value for flag, value in flags.items())
+    identity = _first(row, IDS)
     return Question(
         str("" if identity is None else identity).strip() or f"row-{number}",
         question.strip(),
         () if refuse else tuple(dict.fromkeys(answer for answer in answers if answer.strip())),
-        passages,
+        _read_passages(row),
         form.task,
         choices,
-        {key: value for key, value in row.items() if key not in read},
+        tuple(tuple(flatten(pair)) for pair in row["qa_pairs"]) if name == "asqa" else (),
         refuse,
     )
 
 
-def _first(row: Mapping[str, Any], names: Iterable[str]) -> tuple[str, Any]:
-    """Name and value of the first of these fields that is not null."""
-    return next(((name, row[name]) for name in names if row.get(name) is not None), ("", None))
+def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """The first of these fields that is not null."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
 
 
 def flatten(given: Any) -> list[str]:
@@ -205,11 +191,11 @@ def flatten(given: Any) -> list[str]:
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
-            raise BadRow(f"has {_shown(given)} as its answers, which is not a JSON list") from error
+            raise BadRows(f"has {_shown(given)} as its answers, not a JSON list") from error
     if isinstance(given, Mapping):
         found = [given[key] for key in ANSWER_KEYS if key in given]
         if not found:
-            raise BadRow(f"has {_shown(given)} as an answer")
+            raise BadRows(f"has {_shown(given)} as an answer")
         given = found
     if isinstance(given, list | tuple):
         return [answer for each in given for answer in flatten(each)]
@@ -225,27 +211,26 @@ def _read_choices(given: Any, answers: list[str]) -> tuple[list[str], Mapping[st
     if isinstance(options.get("label"), list) and isinstance(options.get("text"), list):
         options = dict(zip(options["label"], options["text"], strict=False))
     if len(options) < 2 or not all(isinstance(each, str) for each in (*options, *options.values())):
-        raise BadRow("has no two or more choices with keys and texts")
+        raise BadRows("has no two or more choices with keys and texts")
     numbered = list(options) == [str(place) for place in range(1, len(options) + 1)]
     letters = {key: chr(ord("A") + i) if numbered else key for i, key in enumerate(options)}
     names = {text: letters[key] for key, text in options.items()} | letters
     if unknown := [each for each in answers if each not in names]:
-        raise BadRow(f"has {_shown(unknown[0])}, which is not one of {', '.join(options)}")
+        raise BadRows(f"has {_shown(unknown[0])}, which is not one of {', '.join(options)}")
     return [names[each] for each in answers], {letters[key]: t for key, t in options.items()}
 
 
-def _read_passages(row: Mapping[str, Any]) -> tuple[str, tuple[Document, ...] | None]:
-    """The field with the passages, and them."""
-    field, given = _first(row, PASSAGES)
+def _read_passages(row: Mapping[str, Any]) -> tuple[Document, ...] | None:
+    given = _first(row, PASSAGES)
     if given is None:
-        return "", None
+        return None
     if isinstance(given, str):
         given = [{"text": given, "title": row.get("title")}]
     if isinstance(given, Mapping) and isinstance(given.get("title"), list):  # HotpotQA on the hub
         given = list(zip(given["title"], given.get("sentences") or [], strict=False))
     if not isinstance(given, list | tuple):
-        raise BadRow(f"has {_shown(given)} as its passages")
-    return field, tuple(map(_read_passage, given))
+        raise BadRows(f"has {_shown(given)} as its passages")
+    return tuple(map(_read_passage, given))
 
 
 def _read_passage(given: Any) -> Document:
@@ -257,16 +242,130 @@ def _read_passage(given: Any) -> Document:
             known = {"title": title, "text": " ".join(str(each).strip() for each in sentences)}
         case Mapping():
             known = given
-    field, text = _first(known, TEXTS)
+    text = _first(known, TEXTS)
+    title = _first(known, ("title", "wikipedia_title"))
     if not isinstance(text, str):
-        raise BadRow("has a passage without text")
-    _, title = _first(known, ("title", "wikipedia_title"))
-    if field == "contents" and title is None and "\n" in text:  # FlashRAG: the first line
+        raise BadRows("has a passage without text")
+    if text == known.get("contents") and title is None and "\n" in text:  # FlashRAG
         title, text = text.split("\n", 1)
         title = title.strip().strip('"')
-    named = {"title": title, "source": _first(known, ("source", "url"))[1]}
+    named = {"title": title, "source": _first(known, ("source", "url"))}
     return Document(text, metadata={k: str(v) for k, v in named.items() if v is not None})
 
 
 def _shown(value: object) -> str:
     return repr(one_line(value, 40))
+
+
+# Outcomes
+
+
+class Outcome(NamedTuple):
+    """The answer of one method to one question: a row of ``rows.jsonl``."""
+
+    id: str
+    """The id of the question."""
+    method: str
+    answer: str
+    """Without citation marks; empty if the run failed."""
+    rationale: str = ""
+    """InstructRAG's."""
+    cited_answer: str = ""
+    citations: tuple[Mapping[str, Any], ...] = ()
+    passages: tuple[Mapping[str, Any], ...] = ()
+    """``title``, ``text``, ``source`` of each text that the answer could cite, in order."""
+    refused: bool = False
+    retrieved: bool = False
+    searched: bool = False
+    """Whether the web was searched."""
+    action: str = ""
+    """CRAG's."""
+    grades: tuple[float, ...] = ()
+    """The evaluator's, of what was retrieved, -1 to 1."""
+    candidates: tuple[Mapping[str, Any], ...] = ()
+    """Self-RAG's segments, each with the keys of :data:`CANDIDATE`."""
+    model_calls: int = 0
+    prompt_tokens: int | None = 0
+    """None if a model did not report it."""
+    generated_tokens: int | None = 0
+    seconds: float = 0.0
+    error: str = ""
+    """Why there is no answer."""
+
+
+class Run(NamedTuple):
+    """The contents of the folder of a run."""
+
+    questions: list[Question]
+    outcomes: list[Outcome]
+    """Method by method, in the order of the questions; those that ended."""
+    stopped: str = ""
+    """``max_calls`` if this bound ended the run."""
+
+    @property
+    def methods(self) -> list[str]:
+        """The names of the methods, in order."""
+        return list(dict.fromkeys(outcome.method for outcome in self.outcomes))
+
+    def of(self, method: str) -> list[Outcome]:
+        """The outcomes of a method, in the order of the questions."""
+        return [outcome for outcome in self.outcomes if outcome.method == method]
+
+
+def outcome_of(
+    question: Question, method: str, result: Mapping[str, Any], seconds: float
+) -> Outcome:
+    """Read the outcome of the variant ``method`` off the result of its graph."""
+    answer, usage = result["answer"], result["usage"]
+    read = result.get("knowledge" if "grades" in result or "action" in result else "passages")
+    return Outcome(
+        id=question.id,
+        method=method,
+        answer=answer,
+        rationale=result.get("rationale") or "",
+        cited_answer=result.get("cited_answer") or "",
+        citations=tuple(result.get("citations") or ()),
+        passages=tuple(
+            {"title": title_of(p), "text": p.page_content, "source": source_of(p)}
+            for p in read or ()
+        ),
+        refused=not answer.strip() or is_refusal(answer),
+        retrieved=any(step["step"] == "retrieve" for step in result["route"]),
+        searched=bool(result.get("web_query")) and not result.get("web_failure"),
+        action=result.get("action") or "",
+        grades=tuple(g["score"] for g in result.get("grades") or () if g["score"] is not None),
+        candidates=tuple(
+            {key: candidate.get(key) for key in CANDIDATE}
+            for candidate in result.get("candidates") or ()
+        ),
+        model_calls=usage["model_calls"],
+        prompt_tokens=usage["prompt_tokens"],
+        generated_tokens=usage["generated_tokens"],
+        seconds=round(seconds, 3),
+    )
+
+
+def outcome_from(row: Mapping[str, Any]) -> Outcome:
+    """The outcome of a row of ``rows.jsonl``."""
+    known: dict[str, Any] = {name: row[name] for name in Outcome._fields if name in row}
+    known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+    return Outcome(**known)
+
+
+def count(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Count what runs did; divide by ``rows`` for a frequency. Each is failed, refused or answered.
+
+    ``corrected``: CRAG's action was incorrect or ambiguous.
+    """
+    answered = [o for o in outcomes if o.answer.strip() and not (o.error or o.refused)]
+    failed = sum(bool(o.error) for o in outcomes)
+    return {
+        "rows": len(outcomes),
+        "answered": len(answered),
+        "refused": len(outcomes) - len(answered) - failed,
+        "failed": failed,
+        "cited": sum(bool(o.citations) for o in answered),
+        "retrieved": sum(o.retrieved for o in outcomes),
+        "searched": sum(o.searched for o in outcomes),
+        "corrected": sum(o.action in ("incorrect", "ambiguous") for o in outcomes),
+    }

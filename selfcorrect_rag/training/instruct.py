@@ -12,7 +12,7 @@ from langchain_core.runnables import Runnable
 from pydantic import AliasChoices, Field, PositiveInt, field_validator
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.evaluation.matching import contains_answer
+from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.journal import write_rows
 from selfcorrect_rag.models.chat_model import was_cut, written_text

@@ -9,15 +9,13 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.evaluation.methods import Spec, read_spec
-from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.settings import GRAPHS, Settings
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
 
 MODEL = FakeListChatModel(responses=["Lind, I think."])
 PAGES = [Document(f"It was {name}.", metadata={"title": name}) for name in ("Berg", "Lind")]
-NUMBER = 3
 
 
 class ScriptedParts:

@@ -14,10 +14,8 @@ from selfcorrect_rag.evaluation.methods import (
     read_spec,
     read_specs,
     read_sweep,
-    read_variants,
 )
-from selfcorrect_rag.evaluation.outcomes import Outcome
-from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
 from selfcorrect_rag.settings import Settings
 from tests.evaluation.scripted_parts import ScriptedParts
@@ -38,7 +36,6 @@ def test_a_spec_has_a_name_a_kind_and_settings() -> None:
     assert (settings.upper, settings.lower, settings.refine) == (0.9, None, False)
     assert read_spec("crag:upper=0.9").name == "crag:upper=0.9"
     assert read_spec("rag:passages=3").as_json()["settings"]["passages"] == 3
-    assert read_spec("rag_first").as_json()["settings"]["passages"] == 1
 
 
 @pytest.mark.parametrize(
@@ -48,7 +45,6 @@ def test_a_spec_has_a_name_a_kind_and_settings() -> None:
         ("", "method must be METHOD"),
         ("crag:upper", "give KEY=VALUE"),
         ("rag:upper=1", "give KEY=VALUE with one of"),
-        ("rag_first:passages=2", "give KEY=VALUE"),
         ("crag:upper=7", "upper"),
         ("crag:approve_search=true", "give KEY=VALUE"),  # it would wait for a person
     ],
@@ -70,15 +66,14 @@ def test_a_sweep_of_weights_asks_its_method_alone() -> None:
 
 
 def test_a_variant_of_several_sweeps_is_asked_once() -> None:
-    specs, sweeps = read_variants(["rag", "self_rag", "rag"], ["self_rag:threshold=0.1,0.2"])
-    assert [spec.name for spec in specs] == [
+    _, swept = read_sweep("self_rag:threshold=0.1,0.2")
+    assert [spec.name for spec in read_specs(["rag", "self_rag", "rag"], [swept])] == [
         *("rag", "self_rag"),
         *("self_rag:threshold=0.1", "self_rag:threshold=0.2"),
     ]
-    assert len(sweeps) == 1
-    assert [s.name for s in read_variants([], ["rag:passages=1"])[0]] == ["rag", "rag:passages=1"]
-    with pytest.raises(BadMethod, match="already another variant"):
-        read_variants(["x=rag"], ["x=crag:passages=1,2"])
+    assert read_specs([], [swept]) == swept
+    with pytest.raises(BadMethod, match="x is the name of two variants"):
+        read_specs(["x=rag", "x=crag"])
     with pytest.raises(BadMethod, match="at least one method"):
         read_specs([])
 

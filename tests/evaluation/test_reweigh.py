@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from selfcorrect_rag.evaluation.methods import open_method, read_spec, read_sweep
-from selfcorrect_rag.evaluation.outcomes import Outcome
 from selfcorrect_rag.evaluation.reweigh import reweigh, reweigh_run
 from selfcorrect_rag.evaluation.runner import run_methods
-from selfcorrect_rag.evaluation.tasks import Question
+from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.evaluation.scripted_parts import ScriptedParts
 
