@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from langchain_core.callbacks import Callbacks
+from langchain_core.globals import get_llm_cache
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.messages import AIMessage
@@ -17,9 +18,6 @@ from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.state import Segment
-
-_METADATA: dict[str, Any] = {}
-"""Without metadata, LangChain's batches do not tell traces which model they are of."""
 
 
 class ReflectionLLM(BaseLLM):
@@ -134,40 +132,47 @@ class ReflectionLLM(BaseLLM):
     def _choice_options(self, group: str) -> dict[str, Any]:
         if group not in TOKENS:
             raise ValueError(f"there is no reflection group {group}: {', '.join(TOKENS)}")
-        # A choice is not part of the answer: keep it out of token streams.
-        return {"choose": str(group), "max_tokens": 1, "tags": ["nostream"]}
+        return {"choose": str(group), "max_tokens": 1}
 
     def _call(
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
+            if self._is_unheard(callbacks):
+                return self._checked(self._segments(prompts, stop=(), **options), len(prompts))
             strings: list[str] = [prompt.to_string() for prompt in prompts]
-            result = self.generate(strings, callbacks=callbacks, metadata=_METADATA, **options)
-            return self._read(result, len(prompts))
+            result = self.generate(strings, **_traced(callbacks, options))
+            return self._checked(_infos(result), len(prompts))
 
     async def _acall(
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
+            if self._is_unheard(callbacks):
+                segments = await self._asegments(prompts, stop=(), **options)
+                return self._checked(segments, len(prompts))
             characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
             texts = (prompt.to_string() for prompt in prompts)
             strings: list[str] = await off_loop(list, texts, long=characters > LONG)
-            result = await self.agenerate(
-                strings, callbacks=callbacks, metadata=_METADATA, **options
-            )
-            return self._read(result, len(prompts))
+            result = await self.agenerate(strings, **_traced(callbacks, options))
+            return self._checked(_infos(result), len(prompts))
 
-    def _read(self, result: LLMResult, prompts: int) -> list[Segment]:
-        """The segments of a result, after checking what a third party's backend gave."""
+    def _is_unheard(self, callbacks: Callbacks) -> bool:
+        """Whether no callback, trace or cache of LangChain's takes part, so that its ``generate``
+        would add nothing but time."""
+        given = self.callbacks or self.verbose or self.cache or get_llm_cache()
+        return getattr(callbacks, "handlers", None) == [] and not given
+
+    def _checked(self, segments: list[Segment], prompts: int) -> list[Segment]:
+        """The segments, after checking what a third party's backend gave."""
         name = f"the model ({type(self).__name__})"
-        given: list[Any] = [of_one[0].generation_info or {} for of_one in result.generations]
-        missing = [key for info in given for key in Segment.__required_keys__ - info.keys()]
-        if len(given) != prompts or missing:
-            wrong = f"a segment without {min(missing)}" if missing else f"{len(given)} segments"
+        missing = [key for each in segments for key in Segment.__required_keys__ - each.keys()]
+        if len(segments) != prompts or missing:
+            wrong = f"a segment without {min(missing)}" if missing else f"{len(segments)} segments"
             raise ModelFailed(
                 f"{name} gave {wrong}: a whole one is expected for each of {prompts} prompts"
             )
-        return given
+        return segments
 
     def _generate(
         self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any
@@ -186,6 +191,17 @@ class ReflectionLLM(BaseLLM):
         kind, named = self._llm_type.removesuffix("-reflection"), self._identifying_params
         name = named.get("model") or named.get("name_or_path") or kind
         return {**params, "ls_provider": kind, "ls_model_name": str(name)}
+
+
+def _traced(callbacks: Callbacks, options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``generate``. Without metadata, LangChain's batches do not tell traces which
+    model they are of; a choice is not part of the answer, and kept out of token streams."""
+    tags = ["nostream"] if options.get("choose") else None
+    return {"callbacks": callbacks, "metadata": {}, "tags": tags, **options}
+
+
+def _infos(result: LLMResult) -> list[Any]:
+    return [of_one[0].generation_info or {} for of_one in result.generations]
 
 
 def _result(segments: Sequence[Segment]) -> LLMResult:
