@@ -30,7 +30,7 @@ from selfcorrect_rag.errors import (
 from selfcorrect_rag.evaluation.runner import AllFailed
 from selfcorrect_rag.journal import Journal, digest, open_run, write_rows
 from selfcorrect_rag.nodes.limits import CallCounter
-from selfcorrect_rag.serving.config import DEFAULT_INDEX, ServingConfig
+from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 
 FAILURES = 32
@@ -38,7 +38,6 @@ FAILURES = 32
 Show = Callable[[Mapping[str, Any]], object]
 _MACHINE = ("base_url", "engine_options")
 """Fields of a configuration that say where a model runs, which may change when a run resumes."""
-_PATHS = ("index", "model", "evaluator", "web", "demonstrations")
 
 
 class NoGraph(SelfCorrectError, RuntimeError):
@@ -64,12 +63,8 @@ class Source(NamedTuple):
         """Return the same with absolute paths, the default index too, for workers elsewhere."""
         if ":" in self.graph:
             return self
-        config = ServingConfig(**self.config)
-        paths = {name: getattr(config, name) for name in _PATHS}
-        if not (config.index or config.retriever or config.reads_demo):
-            paths["index"] = DEFAULT_INDEX
-        found = {n: str(Path(p).absolute()) for n, p in paths.items() if p and Path(p).exists()}
-        return self._replace(config={**self.config, **found})
+        config = ServingConfig(**self.config).located()
+        return self._replace(config=config.model_dump(mode="json", exclude_defaults=True))
 
     @contextmanager
     def opened(self) -> Iterator[Runnable[Any, Any]]:

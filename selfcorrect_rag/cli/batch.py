@@ -26,7 +26,7 @@ AT_LEAST_1 = click.IntRange(1)
 @click.option(
     "--actors", type=AT_LEAST_1, default=1, show_default=True, help="Processes that answer on Ray."
 )
-def command(
+def batch_command(
     questions: tuple[str, ...], out: Path, graph: str, ray: bool, actors: int, **options: Any
 ) -> int:
     """Answer the QUESTIONS in files: JSONL or CSV with a column `question`.

@@ -23,7 +23,7 @@ many = partial(click.option, multiple=True)
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of questions.")
 @config_options
 @json_option
-def command(
+def eval_command(
     out: Path, as_json: bool, sets: tuple[str, ...], config: Path | None, **given: Any
 ) -> int:
     """Compare methods on the questions of DATA, and write a page and a summary.

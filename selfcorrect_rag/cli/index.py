@@ -19,7 +19,7 @@ from selfcorrect_rag.serving.config import DEFAULT_INDEX
 @click.option("--encoding", help="Of text files that are not UTF-8, such as gbk.")
 @click.option("--prune", is_flag=True, help="Drop the passages of files that no longer exist.")
 @json_option
-def command(
+def index_command(
     paths: tuple[Path, ...], index: Path, embeddings: Any, as_json: bool, **options: Any
 ) -> int:
     """Put files and folders into an index; run it again after a change or a stop.

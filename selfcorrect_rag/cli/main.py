@@ -23,7 +23,14 @@ COMMANDS = {
     "train": "Fine-tune what the papers train.",
     "settings": "List what --set takes.",
 }
-"""Each command's one-line help; the file of its name defines it, or this one."""
+"""Each command's one-line help."""
+FILES = {
+    **dict.fromkeys(("chat", "demo"), "ask"),
+    **dict.fromkeys(("ui", "mcp", "studio"), "serve"),
+    "calibrate": "train",
+    "settings": "options",
+}
+"""The files of commands that do not have their name."""
 
 
 class LazyGroup(click.Group):
@@ -37,9 +44,9 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             meant = f" Did you mean {near[0]}?" if near else ""
             ctx.fail(f"No such command {name!r}.{meant}")
-        if name not in self.commands:
-            self.add_command(import_module(f"selfcorrect_rag.cli.{name}").command, name)
-        return self.commands[name]
+        module = import_module(f"selfcorrect_rag.cli.{FILES.get(name, name)}")
+        command: click.Command = getattr(module, f"{name}_command")
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):  # without importing any
@@ -51,25 +58,6 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Self-RAG, CRAG and InstructRAG as LangGraph graphs: index documents, ask questions, see why,
     and train what they need."""
-
-
-@cli.command("settings")
-@click.argument("graph", required=False)
-def settings_command(graph: str | None) -> None:
-    """List the fields of a configuration, or the settings of GRAPH, with their defaults."""
-    from selfcorrect_rag.cli.options import GraphName
-    from selfcorrect_rag.cli.terminal import tell
-    from selfcorrect_rag.serving.config import ServingConfig
-    from selfcorrect_rag.settings import GRAPHS
-
-    names = GraphName()
-    kind = GRAPHS[names.convert(graph, None, None)] if graph else ServingConfig
-    for name, field in kind.model_fields.items():
-        default = "none" if field.default in (None, "", (), {}) else str(field.default)
-        tell(f"{name} = {default}", bold=True)
-        tell(f"    {' '.join((field.description or '').split())}")
-    if not graph:
-        tell(f"\nSettings of a graph: selfcorrect-rag settings {'|'.join(names.choices)}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

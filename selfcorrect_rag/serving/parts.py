@@ -1,23 +1,22 @@
 """Opens the models, indexes and searches that a configuration names, each at its first use."""
 
 import asyncio
-import json
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import cache, cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
 from langchain_core.vectorstores import VectorStore
 from langgraph.graph.state import CompiledStateGraph
-from pydantic import TypeAdapter
 
 from selfcorrect_rag.crag import create_crag
-from selfcorrect_rag.errors import BadDemonstrations, describe_error, find_named
+from selfcorrect_rag.errors import describe_error, find_named
 from selfcorrect_rag.instruct_rag import create_instruct_rag
+from selfcorrect_rag.journal import read_rows
 from selfcorrect_rag.models import (
     RetrievalEvaluator,
     TransformersReflectionLLM,
@@ -141,16 +140,9 @@ class Parts:
 
     @cached_property
     def demonstrations(self) -> list[Demonstration]:
-        """InstructRAG's demonstrations: JSONL rows of question, rationale and answers."""
+        """InstructRAG's demonstrations, which a run checks: question, rationale and answers."""
         path = self.config.demonstrations
-        if path is None:
-            return []
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            rows = [json.loads(line) for line in lines if line.strip()]
-            return TypeAdapter(list[Demonstration]).validate_python(rows)
-        except (OSError, ValueError) as error:
-            raise BadDemonstrations(f"demonstrations {path}: {error}") from error
+        return [cast(Demonstration, row) for _, row in read_rows(path)] if path else []
 
     @property
     def source(self) -> str:

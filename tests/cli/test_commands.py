@@ -82,29 +82,20 @@ def test_explain_shows_what_led_to_the_answer(
     assert ("action:" in shown) == ("crag" in graph)
 
 
-def test_json_has_the_whole_result(capsys: pytest.CaptureFixture[str]) -> None:
-    result = ask(capsys, PORT)
-    assert result["citations"][0]["source"].endswith("staging.md")
-    assert result["passages"][0]["text"]
-    assert result["candidates"]
-    assert result["usage"]
-    refused = ask(capsys, RENT)
-    assert (refused["answer"], refused["citations"]) == (REFUSAL, [])
-
-
-def test_set_reaches_the_run_and_the_reader(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(ask(capsys, PORT, "--set", "passages=1")["passages"]) == 1
-    assert ask(capsys, PORT, "--set", "answer_above=1")["answer"] == REFUSAL
-
-
-def test_a_config_file_gives_options_and_settings(
+def test_json_has_the_whole_result_and_settings_come_from_file_and_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "rag.toml"
     config.write_text("passages = 1\n[settings]\nthreshold = 0.5\nstrips = 3\n", encoding="utf-8")
     result = ask(capsys, PORT, "--config", str(config))
-    assert len(result["passages"]) == 1
+    assert result["citations"][0]["source"].endswith("staging.md")
+    assert result["candidates"]
+    assert result["usage"]
+    (passage,) = result["passages"]
+    assert passage["text"]
     assert len(ask(capsys, PORT, "--config", str(config), "--set", "passages=2")["passages"]) == 2
+    refused = ask(capsys, PORT, "--set", "answer_above=1")
+    assert (refused["answer"], refused["citations"]) == (REFUSAL, [])
 
 
 @pytest.mark.parametrize(
@@ -122,6 +113,7 @@ def test_a_config_file_gives_options_and_settings(
         (["--config", "none.toml"], "none.toml"),
         (["--model", "nope:gpt"], "nope"),
         (["--html", "notes/staging.md/run.html"], "notes/staging.md/run.html"),
+        (["--graph", "crag", "--set", "approve_search=true"], "terminal"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(
@@ -132,10 +124,35 @@ def test_a_mistake_is_one_line_that_names_it(
     assert "Traceback" not in error
 
 
-def test_a_misspelt_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Did you mean ask?" in error_of(capsys, "aks", PORT)
-    given = ["--graph", "crag", "--set", "approve_search=true"]
-    assert "terminal" in error_of(capsys, "ask", PORT, *given)
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["aks", PORT], "Did you mean ask?"),
+        (["train", "evaluator", "--set", "datta=x"], "no setting"),
+        (["mcp", "--http", "--host", "0.0.0.0"], "--allow-host"),
+        (["studio", "--host", "192.168.1.5"], "--allow-host"),
+        (["studio", "--", "--host", "0.0.0.0"], "before --"),
+        (["ui", "--host", "::"], "--allow-host"),
+    ],
+)
+def test_other_commands_name_mistakes_too(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reason in error_of(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [("mcp", "mcp.server.mcpserver"), ("studio", "langgraph_cli"), ("ui", "uvicorn")],
+)
+def test_a_missing_extra_is_named(
+    command: str,
+    module: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert f"selfcorrect-rag[{command}]" in error_of(capsys, command)
 
 
 def test_html_is_written_and_a_foreign_file_is_kept(
@@ -201,26 +218,21 @@ def test_settings_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> Non
     assert "strips = 5" in shown
 
 
-def test_hostile_text_does_not_control_the_terminal(
+def test_an_empty_index_is_named_and_hostile_text_does_not_control_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = tmp_path / "notes"
     notes.mkdir()
-    text = "# Staging\x1b[2J\n\nThe staging server runs on port 8443\x1b]0;owned\x07.\n"
-    (notes / "a.md").write_text(text, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert main(["index", "notes"]) == 0
-    assert main(["ask", PORT, "--explain"]) == 0
-    assert "\x1b" not in capsys.readouterr().out
-
-
-def test_an_empty_index_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "notes").mkdir()
     monkeypatch.chdir(tmp_path)
     assert main(["index", "notes"]) == 1
     assert "index is empty: there was no text to read" in capsys.readouterr().err
+    text = "# Staging\x1b[2J\n\nThe staging server runs on port 8443\x1b]0;owned\x07.\n"
+    (notes / "a.md").write_text(text, encoding="utf-8")
+    assert main(["index", "notes"]) == 0
+    assert main(["ask", PORT, "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 file read, 0 unchanged." in shown
+    assert not {"\x1b", "\x07", "\r"} & {*shown}
 
 
 HEAVY = {"torch", "transformers", "chromadb", "langgraph", "onnxruntime", "pydantic"}
@@ -292,4 +304,3 @@ def test_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "evaluator"]) == 0
     shown = capsys.readouterr().out
     assert shown.index("CRAG") < shown.index("data")
-    assert "no setting" in error_of(capsys, "train", "evaluator", "--set", "datta=x")

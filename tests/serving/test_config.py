@@ -13,7 +13,6 @@ from langchain_core.retrievers import BaseRetriever
 
 from selfcorrect_rag.serving import Parts, ServingConfig, parts, served
 from selfcorrect_rag.serving.config import BadOption, parse_value
-from selfcorrect_rag.serving.hosts import host_names
 from selfcorrect_rag.settings import GRAPHS
 
 GRAPH_FILES = sorted((Path(__file__).parents[2] / "graphs").glob("*.py"))
@@ -158,10 +157,3 @@ async def test_runs_that_begin_together_build_a_graph_once() -> None:
     run: Any = SimpleNamespace(execution_runtime=object())
     graphs = await asyncio.gather(*(factory(run) for _ in range(8)))
     assert len(built) == len(set(map(id, graphs))) == 1
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.1.5", "::"])
-def test_a_server_for_others_needs_a_name(host: str) -> None:
-    with pytest.raises(BadOption, match="--allow-host"):
-        host_names(host, [])
-    assert "rag.example" in host_names(host, ["RAG.example"])

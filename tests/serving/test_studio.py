@@ -1,7 +1,6 @@
 """Every graph on the real LangGraph server that ``selfcorrect-rag studio`` starts."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from selfcorrect_rag.cli.main import main
 from selfcorrect_rag.settings import GRAPHS
 from tests.serving.conftest import TOWNS, started
 
@@ -151,22 +149,3 @@ def test_nothing_blocks_and_nothing_is_left_in_the_users_folder(served: Any, fol
     private = folder / "state" / "selfcorrect-rag" / "studio"
     assert private.stat().st_mode & 0o077 == 0
     assert (private / "graphs" / "crag.py").exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [(["--host", "0.0.0.0"], "--allow-host"), (["--", "--host", "0.0.0.0"], "before --")],
-)
-def test_a_server_for_others_needs_a_name(
-    capsys: pytest.CaptureFixture[str], given: list[str], says: str
-) -> None:
-    assert main(["studio", *given]) == 2
-    assert says in capsys.readouterr().err
-
-
-def test_a_missing_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "langgraph_cli", None)
-    assert main(["studio"]) == 2
-    assert "selfcorrect-rag[studio]" in capsys.readouterr().err
