@@ -1,8 +1,6 @@
-"""Reflection tokens in one table of groups, and what their log-probabilities are worth.
+"""Self-RAG's vocabulary (Table 1), its retrieval rule (A.3) and its scores (Eq. 3-4, A.3).
 
-Pure Python, and the one place that knows the vocabulary of Self-RAG (Table 1), the retrieval
-rule (A.3) and the segment score (Eq. 3-4, A.3). Everything here works on *log-probabilities*;
-every ratio is taken between probabilities.
+Models give log-probabilities; every ratio is taken between probabilities.
 """
 
 import math
@@ -39,8 +37,8 @@ VALUES: Mapping[str, Mapping[str, float]] = {
     "ISSUP": {FULLY_SUPPORTED: 1.0, PARTIALLY_SUPPORTED: 0.5, NO_SUPPORT: 0.0},
     "ISUSE": dict(zip(UTILITY, (-1.0, -0.5, 0.0, 0.5, 1.0), strict=True)),
 }
-"""Score of each token of the groups that judge (A.3), at most 1. A judgement that the model did not
-give scores 0: about a passage that is the worst, and of the answer neither praise nor blame."""
+"""Score of each token of the groups that judge (A.3). A judgement that the model did not give
+scores 0: of a passage the worst, of the answer neither praise nor blame."""
 TOKENS: Mapping[str, tuple[str, ...]] = {
     "Retrieve": (NO_RETRIEVAL, RETRIEVAL, CONTINUE),
     **{group: tuple(values) for group, values in VALUES.items()},
@@ -48,13 +46,9 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
 """The tokens of each group."""
 GROUP_OF = {token: group for group, tokens in TOKENS.items() for token in tokens}
 """Name of the group that a reflection token belongs to."""
-PAPER_GROUPS = tuple(TOKENS)
 CONTROL_TOKENS: tuple[str, ...] = (
-    *TOKENS["Retrieve"],
-    *TOKENS["ISREL"],
-    *(PARAGRAPH, END_PARAGRAPH),
-    *UTILITY,
-    *TOKENS["ISSUP"],
+    *(NO_RETRIEVAL, RETRIEVAL, CONTINUE, IRRELEVANT, RELEVANT, PARAGRAPH, END_PARAGRAPH),
+    *(*UTILITY, FULLY_SUPPORTED, PARTIALLY_SUPPORTED, NO_SUPPORT),
 )
 """The paper's fifteen control tokens, in the order in which checkpoints add them."""
 PATH_RULES = ("mean", "sum", "product")
@@ -72,13 +66,13 @@ class Reflection(TypedDict):
     logprobs: dict[str, float]
     """Natural log-probability of each token of the group under the full vocabulary, <= 0."""
     prompted: NotRequired[Literal["soft", "hard"]]
-    """Set if a prompt asked for the token, as a label in text: of a model that gave probabilities
-    of its labels, or of one that only named one, which then has 0 and each other -100."""
+    """Set if a prompt asked for the token as a label in text: soft with the labels' probabilities,
+    hard if one was only named, which then has 0 and each other -100."""
 
 
 Critique = Mapping[str, float | None]
-"""Score of a segment by group, of all groups with values that its model has: for ISREL and ISSUP in
-[0, 1], for ISUSE in [-1, 1]; None if the model did not give the judgement."""
+"""Score by each judging group that the model has: ISREL and ISSUP in [0, 1], ISUSE in [-1, 1]; None
+without such a token."""
 
 
 class Weights(NamedTuple):
@@ -108,24 +102,20 @@ class ScoredSegment(NamedTuple):
     sequence: float | None
     """p(y_t|x,d,y_<t); None if the model gave none."""
     retrieved: bool
-    """Whether it was written from a passage retrieved for it. A segment that keeps the passage
-    before, or goes without, is asked for no judgement of one."""
+    """Whether it was written from a passage retrieved for it; else it is not asked to judge one."""
 
 
 def is_readable(reflection: Reflection) -> bool:
     """Return whether none of its log-probabilities is NaN or infinite, and one is finite; for a
     retrieval token, that of [Retrieval] or [No Retrieval]. Minus infinity is a probability of 0."""
     logprobs = reflection["logprobs"]
-    for value in logprobs.values():
-        if math.isnan(value) or value == math.inf:
-            return False
     asked = _DECISION if reflection["group"] == "Retrieve" else logprobs
-    return max((logprobs[token] for token in asked), default=-math.inf) > -math.inf
+    is_valid = all(value < math.inf for value in logprobs.values())  # NaN is not
+    return is_valid and any(logprobs[token] > -math.inf for token in asked)
 
 
 def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
-    """Normalise log-probabilities over their group: values in [0, 1] that sum to 1; ValueError if
-    none is finite."""
+    """Normalise log-probabilities over their group, to sum to 1; ValueError if none is finite."""
     top = max(logprobs.values(), default=-math.inf)
     if not math.isfinite(top):
         raise ValueError(f"no finite log-probability among {list(logprobs)}")
@@ -146,7 +136,7 @@ def critique_score(reflection: Reflection) -> float:
 
 
 def critique(
-    reflections: Iterable[Reflection], groups: Sequence[str] = PAPER_GROUPS
+    reflections: Iterable[Reflection], groups: Sequence[str] = tuple(VALUES)
 ) -> dict[str, float | None]:
     """Score a segment by the first readable reflection of each of the model's ``groups`` that have
     values; None without one."""
@@ -159,13 +149,12 @@ def critique(
 
 
 def sequence_probability(logprob: float | None, tokens: int) -> float | None:
-    """Return p(y_t|x,d,y_<t) of Eq. 3 as the geometric mean over the segment's tokens, in [0, 1].
+    """Return p(y_t|x,d,y_<t) of Eq. 3 in [0, 1]: the geometric mean over the segment's tokens.
 
-    ``logprob`` is the sum over its ``tokens``; if the model gave none, or it is NaN or infinite, p
-    is None. The mean keeps long segments from losing by length alone; the paper writes a bare p,
-    its code takes this mean.
+    The official code does so too: long segments do not lose by length alone. ``logprob`` is the sum
+    over its ``tokens``; without one, or with NaN or infinity, p is None.
     """
-    if logprob is None or math.isnan(logprob) or logprob == math.inf:
+    if logprob is None or not logprob < math.inf:
         return None
     return min(math.exp(logprob / max(tokens, 1)), 1.0)  # rounding can lift it above 1
 
@@ -188,20 +177,16 @@ def segment_terms(scores: Critique, sequence: float | None, weights: Weights) ->
 def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> float:
     """Score a path of several segments by one of PATH_RULES; 0 without a segment.
 
-    The paper does not say how the scores of a path add up. By every rule the candidates for one
-    segment of one path are ordered as Eq. 3-4 order them, except by ``product`` if the product
-    before is not positive. ``mean``, the default, is the mean of the segment scores. A segment
-    written from no passage of its own takes the path's means so far for judgements of a passage,
-    for which nobody asked. Segments before the first retrieved one are left out once there is one:
-    all paths share them. ``sum`` adds the scores, so longer paths win. ``product`` multiplies them,
-    as the official code does.
+    The paper does not say how the scores of a path add up. ``mean``, the default, is the mean of
+    the segment scores. A segment written from no passage of its own takes the path's means so far
+    for judgements of a passage, for which nobody asked. Segments before the first retrieved one are
+    left out once there is one: all paths share them. ``sum`` adds the scores, so longer paths win.
+    ``product`` multiplies them, as the official code does.
     """
     each = path_terms(segments, weights, rule)
-    if not each:
-        return 0.0
     if rule == "product":
-        return math.prod(each)
-    return math.fsum(each) / (len(each) if rule == "mean" else 1)
+        return math.prod(each) if each else 0.0
+    return math.fsum(each) / (max(len(each), 1) if rule == "mean" else 1)
 
 
 def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -> list[float]:
@@ -215,14 +200,13 @@ def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
     each: list[float] = []
     for segment in segments[first:]:
         scores = dict(segment.critique)
-        for group, path in before.items():
-            if group in scores:
-                score = scores[group]
-                if score is None:
-                    is_asked = segment.retrieved or not path
-                    score = 0.0 if is_asked else math.fsum(path) / len(path)
-                path.append(score)
-                scores[group] = score
+        for group in before.keys() & scores.keys():
+            path, score = before[group], scores[group]
+            if score is None:
+                is_asked = segment.retrieved or not path
+                score = 0.0 if is_asked else math.fsum(path) / len(path)
+            path.append(score)
+            scores[group] = score
         each.append(segment_score(scores, segment.sequence, weights))
     return each
 
@@ -236,10 +220,8 @@ def best_path_score(
     is no better than a finished one's need not be continued.
     """
     groups = segments[-1].critique if segments else VALUES
-    isrel, issup, at_end = (
-        weight if group in groups else 0.0
-        for group, weight in zip(VALUES, weights[1:], strict=True)
-    )
+    possible = (w if group in groups else 0.0 for group, w in zip(VALUES, weights[1:], strict=True))
+    isrel, issup, at_end = possible
     most = weights.sequence + isrel + issup
     if rule == "sum":
         return path_score(segments, weights, rule) + further * most + at_end

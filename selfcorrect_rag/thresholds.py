@@ -107,7 +107,9 @@ def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calib
     if points[0][0] == -1:
         after[0] = -inf  # no threshold is below a score of -1
     # For each upper cut the best lower one, and of equals the lowest.
-    lowers = accumulate(range(len(cuts)), lambda low, i: i if before[i] > before[low] else low)
+    lowers: Iterable[int] = accumulate(
+        range(len(cuts)), lambda low, i: i if before[i] > before[low] else low
+    )
     _, width, upper = max((before[low] + after[i], i - low, i) for i, low in enumerate(lowers))
     chosen = Thresholds(upper=cuts[upper], lower=cuts[upper - width])
     return measure(rows, chosen, ambiguous_worth=ambiguous_worth)

@@ -14,7 +14,7 @@ from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.prompts.reading import NO_DOCUMENTS, NOT_ENGLISH, REFUSAL, is_refusal
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS, question_text
 from selfcorrect_rag.reader.reader import Passage
-from selfcorrect_rag.reflection import PAPER_GROUPS, TOKENS, Group, critique
+from selfcorrect_rag.reflection import TOKENS, Group, critique
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.thresholds import ANSWER_ABOVE
 from tests.crag_runs import WordEvaluator
@@ -42,10 +42,10 @@ def segments(findings: Any, prompts: Sequence[Prompt], **options: Any) -> list[S
 def test_every_reflection_is_a_distribution_over_its_whole_group(sure: float) -> None:
     llm, _ = reader_llm({"8443": sure})
     written = llm.generate_segments([prompt(), prompt("")])
-    for group in PAPER_GROUPS:
+    for group in TOKENS:
         written += llm.choose([prompt(), decision_prompt("Hi")], group)
     reflections = [r for segment in written for r in segment["reflections"]]
-    groups = {*PAPER_GROUPS} - ({Group.ISSUP} if sure <= ANSWER_ABOVE else set())
+    groups = {*TOKENS} - ({Group.ISSUP} if sure <= ANSWER_ABOVE else set())
     assert {r["group"] for r in reflections} == groups
     for found in reflections:
         assert tuple(found["logprobs"]) == TOKENS[found["group"]]
