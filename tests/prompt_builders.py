@@ -54,8 +54,7 @@ BUILDERS: Mapping[str, Builder] = {
     "follow-up": lambda text, document: follow_up_prompt([("user", text)] * 2, text),
     "knowledge": lambda text, document: knowledge_prompt(text, [document, document]),
     "no knowledge": lambda text, document: knowledge_prompt(text, []),
-    "answer": lambda text, document: answer_prompt(_instance(text, document), sentence=False),
-    "sentence": lambda text, document: answer_prompt(_instance(text, document), sentence=True),
+    "answer": lambda text, document: answer_prompt(_instance(text, document)),
     "critiques": lambda text, document: joint_critique_prompt(
         [ISSUP, ISUSE], _instance(text, document)
     ),

@@ -23,14 +23,12 @@ class Refused(Exception):
 
 
 class RateLimited(Exception):
-    """What a provider says to too many calls, with or without when to come back."""
+    """What a provider says to too many calls."""
 
     status_code = 429
 
-    def __init__(self, retry_after: str | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__("slow down")
-        headers = {} if retry_after is None else {"retry-after": retry_after}
-        self.response = type("Response", (), {"headers": headers})()
 
 
 def content(pieces: Sequence[Piece]) -> list[dict[str, Any]]:

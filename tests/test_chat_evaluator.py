@@ -85,12 +85,11 @@ def test_answers_in_the_format(answer: Any) -> None:
     ],
 )
 def test_an_answer_out_of_the_format_is_retried_once_and_then_scores_0(answer: str) -> None:
-    llm = Provider(answer=lambda p: judge(p) if "such as" in p else answer)
+    llm = Provider(answer=lambda p: judge(p) if "each with one" in p else answer)
     evaluator = ChatEvaluator(llm, prompt="direct")
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert evaluator.counts == Counter(classifications=1, retried=1, hard=3)
-    assert llm.prompts[-1] == prompt_for_several("direct", QUESTION, PASSAGES, is_retry=True)
-    assert llm.prompts[-1].endswith("\n\nWrite 3 lines, from 1 to 3, such as: 1: yes")
+    assert llm.prompts[-1].endswith(":\n1: yes or no\n2: yes or no\n3: yes or no")
     evaluator = ChatEvaluator(Provider(answer=lambda p: answer))
     assert evaluator.score(QUESTION, PASSAGES) == [0, 0, 0]
     assert evaluator.counts == Counter(classifications=1, retried=1, absent=3)

@@ -15,22 +15,21 @@ from selfcorrect_rag.models.classification import (
     ABSENT,
     ChatClassifier,
     Classification,
-    LabelField,
 )
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
 from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.reflection import probabilities
 from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller
 
-RELEVANCE = Classification("Rating:", (LabelField(ISREL.label_parser),))
-SUPPORT = Classification("Score:", (LabelField(ISSUP.label_parser),))
-UTILITY = Classification("Perceived utility:", (LabelField(ISUSE.label_parser),))
+RELEVANCE = Classification("Rating:", (ISREL.label_parser(),))
+SUPPORT = Classification("Score:", (ISSUP.label_parser(),))
+UTILITY = Classification("Perceived utility:", (ISUSE.label_parser(),))
 BOTH = Classification(
     "Both:",
-    (LabelField(ISSUP.label_parser, "Score"), LabelField(ISUSE.label_parser, "Perceived utility")),
+    (ISSUP.label_parser("Score"), ISUSE.label_parser("Perceived utility")),
 )
-FULLY, PARTIALLY, NONE = ISSUP.label_parser.labels
-RELEVANT, IRRELEVANT = ISREL.label_parser.labels
+FULLY, PARTIALLY, NONE = ISSUP.tokens_by_label
+RELEVANT, IRRELEVANT = ISREL.tokens_by_label
 
 
 def classify(model: Any, *tasks: Classification) -> list[Any]:
@@ -179,7 +178,7 @@ def test_distributions_by_hand(pieces: Any, expected: tuple[float, ...]) -> None
 
 
 def test_a_label_that_begins_another() -> None:
-    task = Classification("", (LabelField(LabelParser(("no", "no retrieval", "yes"))),))
+    task = Classification("", (LabelParser(("no", "no retrieval", "yes")),))
     pieces = [("no", 0.8, {"yes": 0.2}), (".", 0.75, {" ret": 0.25})]
     assert masses(*pieces, task=task) == pytest.approx({"no": 0.6, "no retrieval": 0.2, "yes": 0.2})
     pieces = [("no", 0.8, {"yes": 0.2}), (" retrieval", 0.25, {"\n": 0.75})]
@@ -267,7 +266,7 @@ def test_a_server_that_ignores_the_schema_is_asked_for_text() -> None:
             return self | (lambda raw: {"raw": raw, "parsed": parsed.invoke(raw)})
 
     classifier = ChatClassifier(Ignoring(answer=lambda prompt: "1: [Relevant]", **REFUSES))
-    (result,) = classifier.classify([Classification("1:", (LabelField(ISREL.label_parser, "1"),))])
+    (result,) = classifier.classify([Classification("1:", (ISREL.label_parser("1"),))])
     assert classifier.mode == "text"
     assert [prediction.label for prediction in result.predictions] == [RELEVANT]
 
@@ -293,27 +292,6 @@ def test_readable_labels_of_several_stay(text: str, labels: Any) -> None:
     (result,) = classifier.classify([BOTH])
     assert tuple(prediction and prediction.label for prediction in result.predictions) == labels
     assert classifier.counts["absent"] == labels.count(None)
-
-
-async def test_a_rate_limit_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        waits.append(seconds)
-
-    monkeypatch.setattr("selfcorrect_rag.models.chat_model.time.sleep", waits.append)
-    monkeypatch.setattr("selfcorrect_rag.models.chat_model.asyncio.sleep", sleep)
-    answers: list[Any] = ["[Relevant]", RateLimited("7"), "[Irrelevant]", RateLimited("999")]
-    answers += [RateLimited("1"), RateLimited(), RateLimited("0.5"), "[Relevant]"]
-    classifier = ChatClassifier(Provider(answer=lambda p: answers.pop(0)))
-    results = [classifier.classify([RELEVANCE])[0] for _ in range(4)]
-    results += await classifier.aclassify([RELEVANCE])
-    labels = [r.predictions[0] and r.predictions[0].label for r in results]
-    assert labels == [RELEVANT, IRRELEVANT, None, None, RELEVANT]
-    assert [usage_of(r.results)[0] for r in results] == [1, 2, 2, 1, 2]
-    assert waits == [7.0, 60.0, 0.5]
-    assert isinstance(results[2].error, RateLimited)
-    assert (classifier.counts["absent"], classifier.counts["failed"]) == (2, 2)
 
 
 def test_no_call_at_a_time_is_refused() -> None:

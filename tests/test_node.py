@@ -16,7 +16,7 @@ from langgraph.types import RetryPolicy
 
 import selfcorrect_rag
 from selfcorrect_rag.errors import ModelFailed, NoQuestion, RetrievalFailed
-from selfcorrect_rag.models.off_loop import LONG
+from selfcorrect_rag.models.reflection_llm import LONG
 from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.settings import SelfRAGSettings, Settings

@@ -89,7 +89,7 @@ def test_lists_of_marks_are_bounded_and_marks_can_be_disabled() -> None:
 def test_a_refusal_is_the_sentence_that_prompts_ask_for(text: str, refused: bool) -> None:
     assert is_refusal(text) is refused
     assert REFUSAL in RULES
-    assert REFUSAL in str(answer_prompt(Instance("Who?"), sentence=False)[0].content)
+    assert REFUSAL in str(answer_prompt(Instance("Who?"))[0].content)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ import torch
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.models import PromptedReflectionLLM, TransformersReflectionLLM
+from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.prompts import segment_prompt
 from selfcorrect_rag.reflection import TOKENS, UTILITY, Group
 from selfcorrect_rag.state import Candidate
 from tests.conftest import talkative
-from tests.providers import LOGPROBS, Provider
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -24,7 +23,6 @@ from tests.scripted import (
     passage_of,
     segment,
 )
-from tests.test_prompted_llm import reader
 
 LIMIT = 40
 QUESTIONS = [f"Question {i}: who wrote it?" for i in range(4)]
@@ -156,18 +154,3 @@ def test_a_later_isrel_is_of_a_passage_that_the_model_made_up() -> None:
     kept = graph.invoke({"question": "Who?"}, context=constrained)
     assert kept["candidates"][0]["dropped"] is None
     assert kept["constraints_met"]
-
-
-def test_a_chat_model_criticises_its_whole_answers() -> None:
-    """Although it would write by sentence in long form."""
-    llm = PromptedReflectionLLM(Provider(answer=reader, **LOGPROBS), sentences=True)
-    passages = [document("Emma", "Emma is a novel by Jane Austen.")]
-    graph = create_self_rag(llm, lambda _: passages)
-    result = graph.invoke(
-        {"question": "Who wrote Emma?"},
-        context={"form": "short", "mode": "always"},  # type: ignore[arg-type]
-    )
-    (candidate,) = result["candidates"]
-    assert candidate["critique"]["ISREL"] is not None
-    assert candidate["critique"]["ISSUP"] is not None
-    assert candidate["next"] is None

@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -74,7 +73,6 @@ class LLMChat(BaseChatModel):
     """
 
     llm: Runnable[Any, str]
-    """The LLM, perhaps with bound options or retries."""
     prompt: Prompt | list[BaseMessage]
 
     @property
@@ -104,19 +102,12 @@ class LLMChat(BaseChatModel):
         for text in self.llm.stream(self.prompt, _within(run_manager), **kwargs):
             yield ChatGenerationChunk(message=AIMessageChunk(content=text))
 
-    async def _astream(
-        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
-    ) -> AsyncIterator[ChatGenerationChunk]:
-        async for text in self.llm.astream(self.prompt, _within(run_manager), **kwargs):
-            yield ChatGenerationChunk(message=AIMessageChunk(content=text))
-
 
 def _within(run: Any) -> RunnableConfig | None:
     """Return a config that makes the LLM's run a child of the chat model's, counted as one call."""
     if run is None:
         return None
-    is_sync = isinstance(run, CallbackManagerForLLMRun)
-    manager = CallbackManager if is_sync else AsyncCallbackManager
+    manager = CallbackManager if isinstance(run, CallbackManagerForLLMRun) else AsyncCallbackManager
     handlers = run.inheritable_handlers
     return RunnableConfig(callbacks=manager(handlers, handlers, parent_run_id=run.run_id))
 
@@ -204,21 +195,16 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
 
 # Calls
 
-MAX_RETRY_AFTER = 60.0
-"""Maximum seconds to wait for a provider's Retry-After."""
 _CONFIG = RunnableConfig(tags=["nostream"])  # these calls are not part of the streamed answer
-
-
 ModelCall = tuple[Runnable[Any, Any], Any]
 """A model, perhaps with bound options, and its input."""
 
 
 class CallResult(NamedTuple):
-    """An answer, or the error of the last of one or two attempts."""
+    """An answer, or the provider's error."""
 
     answer: Any
     error: Exception | None
-    requests: int
 
     @property
     def text(self) -> str:
@@ -231,16 +217,14 @@ class CallResult(NamedTuple):
         return self.answer["raw"] if isinstance(self.answer, dict) else self.answer
 
 
-def usage_of(results: Iterable[CallResult]) -> tuple[int, int, int]:
-    """Return how many requests these calls took, and the tokens that their models report to have
-    read and written."""
-    requests = read = written = 0
-    for result in results:
-        given = getattr(result.message, "usage_metadata", None) or {}
-        requests += result.requests
-        read += given.get("input_tokens") or 0
-        written += given.get("output_tokens") or 0
-    return requests, read, written
+def usage_of(results: Sequence[CallResult]) -> tuple[int, int, int]:
+    """Return how many calls these are, and the tokens that their models report to have read and
+    written."""
+    reports = [getattr(result.message, "usage_metadata", None) or {} for result in results]
+    read, written = (
+        sum(report.get(key) or 0 for report in reports) for key in ("input_tokens", "output_tokens")
+    )
+    return len(results), read, written
 
 
 Calls = Generator[list[ModelCall], list[CallResult], Result]
@@ -250,11 +234,19 @@ is sent their results, and returns its own result."""
 
 def run(calls: Calls[Result], max_concurrency: int) -> Result:
     """Return the result of ``calls``, with at most ``max_concurrency`` of them at a time."""
+
+    def make(call: ModelCall) -> CallResult:
+        model, prompt = call
+        try:
+            return CallResult(model.invoke(prompt, _CONFIG), None)
+        except Exception as error:
+            return CallResult(None, error)
+
     with ContextThreadPoolExecutor(max_workers=max_concurrency) as pool:
         try:
             wanted = next(calls)
             while True:
-                wanted = calls.send(list(pool.map(_invoke, wanted)))
+                wanted = calls.send(list(pool.map(make, wanted)))
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
 
@@ -262,46 +254,21 @@ def run(calls: Calls[Result], max_concurrency: int) -> Result:
 async def arun(calls: Calls[Result], max_concurrency: int) -> Result:
     """Return the result of ``calls``, as :func:`run` does, from an event loop."""
     semaphore = asyncio.Semaphore(max_concurrency)
+
+    async def make(call: ModelCall) -> CallResult:
+        model, prompt = call
+        async with semaphore:
+            try:
+                return CallResult(await model.ainvoke(prompt, _CONFIG), None)
+            except Exception as error:
+                return CallResult(None, error)
+
     try:
         wanted = next(calls)
         while True:
-            given = await asyncio.gather(*(_ainvoke(call, semaphore) for call in wanted))
-            wanted = calls.send(given)
+            wanted = calls.send(await asyncio.gather(*map(make, wanted)))
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
-
-
-def _invoke(call: ModelCall, attempt: int = 1) -> CallResult:
-    model, prompt = call
-    try:
-        return CallResult(model.invoke(prompt, _CONFIG), None, attempt)
-    except Exception as error:
-        if attempt == 2 or (seconds := retry_after(error)) is None:
-            return CallResult(None, error, attempt)
-    time.sleep(seconds)
-    return _invoke(call, 2)
-
-
-async def _ainvoke(call: ModelCall, semaphore: asyncio.Semaphore, attempt: int = 1) -> CallResult:
-    model, prompt = call
-    async with semaphore:
-        try:
-            return CallResult(await model.ainvoke(prompt, _CONFIG), None, attempt)
-        except Exception as error:
-            if attempt == 2 or (seconds := retry_after(error)) is None:
-                return CallResult(None, error, attempt)
-        await asyncio.sleep(seconds)
-    return await _ainvoke(call, semaphore, 2)
-
-
-def retry_after(error: Exception) -> float | None:
-    """Return a provider's Retry-After in seconds, at most :data:`MAX_RETRY_AFTER`; None without."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    try:
-        seconds = float(headers.get("retry-after") or headers.get("Retry-After") or "")
-    except ValueError:  # absent, or a date
-        return None
-    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
 def is_refusal(error: Exception | None) -> bool:

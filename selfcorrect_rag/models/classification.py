@@ -5,10 +5,10 @@ place that finds out whether a provider gives log-probabilities, structured outp
 """
 
 import math
-import re
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from langchain_core.runnables import Runnable
@@ -89,43 +89,21 @@ def label_probabilities(
 
 def _following(labels: Sequence[str], written: str) -> list[str]:
     """Return the labels that ``written`` is a prefix of, or completes."""
-
-    def leads(label: str) -> bool:
+    found = []
+    for label, name in ((label, normalized(label)) for label in labels):
         # A token may go beyond the label, but not within a word: "Nobody" is not "No".
-        is_beyond = written.startswith(label) and not written[len(label) :][:1].isalnum()
-        return label.startswith(written) or is_beyond
-
-    return [label for label in labels if leads(normalized(label))]
-
-
-class LabelField(NamedTuple):
-    """One label that an answer holds."""
-
-    parser: LabelParser | VerdictParser
-    name: str = ""
-    """Name of the label, if an answer holds several: it stands behind the name on a line."""
-
-    def find(self, text: str) -> LabelMatch | None:
-        """Return its label in an answer; None without one, or with several lines of its name."""
-        if not self.name or isinstance(self.parser, VerdictParser):  # which reads numbered lines
-            return self.parser.find(text)
-        name = r"\s+".join(map(re.escape, self.name.split()))
-        pattern = rf"^(?:[*`#-]|[^\S\n])*{name}[*`]*\s*:[*`]*"
-        lines = list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
-        if len(lines) != 1:
-            return None
-        begin = lines[0].end()
-        found = self.parser.find(text[begin:].split("\n", 1)[0])
-        return found and LabelMatch(found.label, found.start + begin, found.end + begin)
+        is_beyond = written.startswith(name) and not written[len(name) :][:1].isalnum()
+        if name.startswith(written) or is_beyond:
+            found.append(label)
+    return found
 
 
 class Classification(NamedTuple):
     """A prompt for a label, or for several fields of labels, a line ``name: label`` for each."""
 
     prompt: str
-    fields: tuple[LabelField, ...]
-    retry: str = ""
-    """The prompt after a malformed answer; by default ``prompt`` with a reminder of the labels."""
+    fields: tuple[LabelParser | VerdictParser, ...]
+    """Parsers of its labels."""
     is_long: bool = False
     """Whether the answer has more text than its labels."""
 
@@ -140,39 +118,26 @@ class Prediction(NamedTuple):
     """Whether there are no probabilities: the label then has 0, the others :data:`ABSENT`."""
 
 
+@dataclass(eq=False)
 class ClassificationResult:
     """The predictions of one classification."""
 
-    def __init__(self, task: Classification) -> None:
-        self.task = task
-        self.error: Exception | None = None
-        """The provider's error, if it gave no answer."""
-        self.results: list[CallResult] = []
-        """The results of its calls."""
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget what was read; of answers in different modes, the last one counts."""
-        self.predictions: list[Prediction | None] = [None] * len(self.task.fields)
-        """By field; None if two answers were unreadable."""
-        self.is_retry, self._answers = False, 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is to be asked, or asked again."""
-        return self.error is None and self._answers < 2 and None in self.predictions
+    task: Classification
+    predictions: list[Prediction | None]
+    """By field; None if two answers were unreadable."""
+    results: list[CallResult]
+    """The results of its calls."""
+    error: Exception | None = None
+    """The provider's error, if it gave no answer."""
 
     def take(self, mode: Mode, result: CallResult) -> None:
-        """Record an answer to the prompt, with or without the reminder."""
+        """Record a call; labels that an earlier one gave stay."""
         self.results.append(result)
         self.error = result.error
-        if result.error is not None:
-            return
-        self._answers += 1
-        read = _read_structured if mode == "structured" else _read_text
-        pairs = zip(self.predictions, read(self.task, result), strict=True)
-        self.predictions = [old or new for old, new in pairs]
-        self.is_retry |= self._answers == 1 and None in self.predictions
+        if result.error is None:
+            read = _read_structured if mode == "structured" else _read_text
+            pairs = zip(self.predictions, read(self.task, result), strict=True)
+            self.predictions = [old or new for old, new in pairs]
 
 
 class ChatClassifier:
@@ -181,8 +146,8 @@ class ChatClassifier:
     The first call detects the mode from its answers: log-probabilities of the answer's tokens,
     structured output, plain text, in this order; a mode that the provider refuses, or ignores, is
     not tried again. An answer without a readable label is retried once, with a reminder of the
-    labels, and then counts as absent. So does an error of the provider, whose Retry-After is
-    respected once. Threads and event loops may share one.
+    labels, and then counts as absent. So does an error of the provider. Threads and event loops may
+    share one.
     """
 
     def __init__(self, model: Runnable[Any, Any], *, max_concurrency: int = 8) -> None:
@@ -209,42 +174,52 @@ class ChatClassifier:
 
     def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:
         """Make the calls of :meth:`classify`."""
-        every = [ClassificationResult(task) for task in classifications]
+        every = [
+            ClassificationResult(task, [None] * len(task.fields), []) for task in classifications
+        ]
         if every and self.mode is None:
             yield from self._detect_mode(every[0])
-        if self.mode is None:  # the first call failed
-            for pending in every:
-                pending.error = every[0].error
-        else:
-            while unanswered := [pending for pending in every if pending.is_open]:
-                results = yield [self._call(self.mode, p.task, p.is_retry) for p in unanswered]
-                for pending, result in zip(unanswered, results, strict=True):
-                    pending.take(self.mode, result)
+        retried: list[ClassificationResult] = []
+        if self.mode is not None:
+            new = [each for each in every if not each.results]
+            yield from self._ask(self.mode, new)
+            retried = [each for each in every if each.error is None and None in each.predictions]
+            yield from self._ask(self.mode, retried, is_retry=True)
+        else:  # the first call failed
+            for each in every:
+                each.error = every[0].error
         with self._lock:
             for pending in every:
                 self.counts.update(
                     classifications=1,
-                    retried=pending.is_retry,
+                    retried=pending in retried,
                     failed=pending.error is not None,
                     absent=pending.predictions.count(None),
                     hard=sum(p is not None and p.is_hard for p in pending.predictions),
                 )
         return every
 
-    def _detect_mode(self, pending: ClassificationResult) -> Calls[None]:
+    def _ask(
+        self, mode: Mode, tasks: Sequence[ClassificationResult], is_retry: bool = False
+    ) -> Calls[None]:
+        results = yield [self._call(mode, each.task, is_retry) for each in tasks]
+        for each, result in zip(tasks, results, strict=True):
+            each.take(mode, result)
+
+    def _detect_mode(self, first: ClassificationResult) -> Calls[None]:
         """Set :attr:`mode` by the first classification; it stays None if the provider fails."""
         modes: tuple[Mode, ...] = ("logprobs", "structured", "text")
         for mode in modes:
-            if mode == "text" and pending.error is None and None not in pending.predictions:
+            if mode == "text" and first.error is None and None not in first.predictions:
                 self.mode = mode  # an answer without log-probabilities is one in plain text
                 return
             try:
-                call = self._call(mode, pending.task)
+                call = self._call(mode, first.task)
             except (NotImplementedError, AttributeError, TypeError, ValueError, NameError):
                 continue  # no structured output; LangChain's fallbacks say so by a NameError
             (result,) = yield [call]
-            pending.restart()
-            pending.take(mode, result)
+            first.predictions = [None] * len(first.task.fields)
+            first.take(mode, result)
             if result.error is None and _is_supported(mode, result):
                 self.mode = mode
                 return
@@ -254,14 +229,14 @@ class ChatClassifier:
     def _call(self, mode: Mode, task: Classification, is_retry: bool = False) -> ModelCall:
         prompt = task.prompt
         if is_retry:
-            prompt = task.retry or f"{prompt}\n\n{_reminder(task)}"
+            prompt += f"\n\n{_reminder(task)}"
         if mode == "text":
             return self.model, prompt
         if mode == "structured":
             structured = self.model.with_structured_output  # type: ignore[attr-defined]
             return structured(_schema(task), include_raw=True), prompt
         # A token has at least one character, so this many tokens never cut a label.
-        longest = sum(len(f.name) + 3 + max(map(len, f.parser.labels)) for f in task.fields)
+        longest = sum(len(f.name) + 3 + max(map(len, f.labels)) for f in task.fields)
         limit = {} if task.is_long else {"max_tokens": longest}
         asked = {"temperature": 0, "logprobs": True, "top_logprobs": TOP_LOGPROBS, **limit}
         return self.model.bind(**asked), prompt
@@ -282,20 +257,25 @@ def _schema(task: Classification) -> dict[str, Any]:
     properties = {
         f"label_{number}": {
             "type": "string",
-            "enum": list(field.parser.labels),
+            "enum": list(field.labels),
             "description": field.name or "The label that the answer begins with.",
         }
         for number, field in enumerate(task.fields, start=1)
     }
-    about = {"title": "judgement", "description": "What is answered.", "type": "object"}
-    needed = {"required": list(properties), "additionalProperties": False}
-    return {**about, "properties": properties, **needed}
+    return {
+        "title": "judgement",
+        "description": "What is answered.",
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def _reminder(task: Classification) -> str:
     if len(task.fields) == 1:
-        return f"Answer with nothing but one of these: {' or '.join(task.fields[0].parser.labels)}"
-    lines = "\n".join(f"{field.name}: {' or '.join(field.parser.labels)}" for field in task.fields)
+        return f"Answer with nothing but one of these: {' or '.join(task.fields[0].labels)}"
+    lines = "\n".join(f"{field.name}: {' or '.join(field.labels)}" for field in task.fields)
     return f"Answer with these lines and nothing else, each with one of its labels:\n{lines}"
 
 
@@ -305,11 +285,9 @@ def _read_structured(task: Classification, result: CallResult) -> list[Predictio
     given = parsed if isinstance(parsed, Mapping) else {}
     predictions: list[Prediction | None] = []
     for number, field in enumerate(task.fields, start=1):
-        value = str(given.get(f"label_{number}", ""))
-        same = [label for label in field.parser.labels if normalized(label) == normalized(value)]
-        found = None if same else field.parser.find(value)
-        label = same[0] if same else found and found.label
-        predictions.append(_hard(field, label) if label else None)
+        value = normalized(str(given.get(f"label_{number}")).strip(" ."))
+        same = [label for label in field.labels if normalized(label) == value]
+        predictions.append(_hard(field, same[0]) if same else None)
     return predictions
 
 
@@ -319,7 +297,7 @@ def _read_text(task: Classification, result: CallResult) -> list[Prediction | No
     predictions: list[Prediction | None] = []
     for field in task.fields:
         found = field.find(text)
-        mass = found and label_probabilities(field.parser.labels, tokens, text, found)
+        mass = found and label_probabilities(field.labels, tokens, text, found)
         if found and mass:
             logs = {k: max(math.log(p), ABSENT) if p > 0.0 else ABSENT for k, p in mass.items()}
             predictions.append(Prediction(found.label, logs, is_hard=False))
@@ -328,7 +306,5 @@ def _read_text(task: Classification, result: CallResult) -> list[Prediction | No
     return predictions
 
 
-def _hard(field: LabelField, given: str) -> Prediction:
-    return Prediction(
-        given, {x: 0.0 if x == given else ABSENT for x in field.parser.labels}, is_hard=True
-    )
+def _hard(field: LabelParser | VerdictParser, given: str) -> Prediction:
+    return Prediction(given, {x: 0.0 if x == given else ABSENT for x in field.labels}, is_hard=True)

@@ -1,11 +1,10 @@
 """A ReflectionLLM over any chat model, which is prompted for the reflection tokens."""
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from langchain_core.runnables import Runnable
 from pydantic import Field, PrivateAttr
@@ -26,13 +25,11 @@ from selfcorrect_rag.models.classification import (
     ABSENT,
     ChatClassifier,
     Classification,
-    LabelField,
     Prediction,
     tokens_of,
 )
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import (
-    END,
     SegmentRequest,
     answer_prompt,
     joint_critique_prompt,
@@ -44,7 +41,6 @@ from selfcorrect_rag.prompts.critic import (
     ISREL,
     ISSUP,
     ISUSE,
-    RETRIEVE_MORE,
     CritiquePrompt,
     Instance,
 )
@@ -52,15 +48,16 @@ from selfcorrect_rag.prompts.parts import Prompt
 from selfcorrect_rag.reflection import TOKENS, Group, Reflection, critique_score
 from selfcorrect_rag.state import Piece, Segment
 
-T = TypeVar("T")
 PASSAGES_PER_CALL = 10
 """Maximum passages per call for ISREL."""
+PRUNE_BELOW = 0.5
+"""ISREL score below which a passage is pruned, unless a run sets its own."""
 
 
 class PromptedReflectionLLM(ReflectionLLM):
     """Generates with any LangChain chat model, and prompts it for critiques as the paper does.
 
-    Retrieve uses table 8, and after a sentence table 9; ISREL, ISSUP and ISUSE use tables 10 to 12.
+    Retrieve uses table 8, ISREL, ISSUP and ISUSE tables 10 to 12; a segment is a whole answer.
     The labels' probabilities become those of the group's tokens; a provider that gives none gives
     hard labels (:class:`~selfcorrect_rag.models.classification.ChatClassifier`), and reflections
     are marked so. A label that stays malformed, or whose call fails, is absent. EngineFailed is
@@ -68,9 +65,9 @@ class PromptedReflectionLLM(ReflectionLLM):
 
     A batch takes one call for the ISREL of its passages (up to 10 at a time), then for each of the
     ``candidates`` best relevant ones one call to write and one to criticise. Other passages are
-    pruned. As if generated, ISREL precedes a segment's text, ISSUP and ISUSE follow it, and
-    ``position`` counts the text's tokens and these. A segment's ``tokens`` are those of all its
-    calls; ``logprob`` is the text's mean log-probability times ``tokens``.
+    pruned, never the best one. As if generated, ISREL precedes a segment's text, ISSUP and ISUSE
+    follow it, and ``position`` counts the text's tokens and these. A segment's ``tokens`` are those
+    of all its calls; ``logprob`` is the text's mean log-probability times ``tokens``.
     """
 
     model: Runnable[Any, Any]
@@ -79,17 +76,6 @@ class PromptedReflectionLLM(ReflectionLLM):
     """The model for critique prompts; ``model`` by default."""
     candidates: int = Field(default=2, ge=1)
     """Maximum passages that a question, or each of its beams, is answered from."""
-    prune_below: float = Field(default=0.5, ge=0, le=1)
-    """ISREL score below which a passage is pruned, unless a run sets its own; the best passage is
-    never pruned."""
-    joined: bool = True
-    """Whether a call may ask for several critiques. Turn it off for a model trained on the paper's
-    prompts, such as a critic."""
-    sentences: bool = False
-    """Whether a segment is one sentence, followed by a retrieval decision (table 9). By default,
-    and always without evidence, the whole answer is one segment."""
-    thinking_tokens: int = Field(default=0, ge=0)
-    """Added to the token limit of a segment, for a reasoning model."""
     max_concurrency: int = Field(default=8, ge=1)
     """Maximum number of concurrent calls for one batch."""
 
@@ -120,14 +106,12 @@ class PromptedReflectionLLM(ReflectionLLM):
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
         """Return an upper bound on a batch's calls for one question, with every critique retried,
-        but without the calls that detect what a model can do, and retries at a rate limit."""
+        but without the calls that detect what a model can do."""
         if choose:
             return 2 * prompts
-        written = prompts if self.sentences else min(prompts, self.candidates)
         if not critique:
             return prompts
-        relevance_calls = -(-prompts // PASSAGES_PER_CALL) if self.joined else prompts
-        return 2 * relevance_calls + written * (1 + 2 * (1 if self.joined else 2))
+        return 2 * -(-prompts // PASSAGES_PER_CALL) + 3 * min(prompts, self.candidates)
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         return run(self._calls(prompts, **options), self.max_concurrency)
@@ -150,82 +134,56 @@ class PromptedReflectionLLM(ReflectionLLM):
         pending = [_Pending(segment_request(prompt)) for prompt in prompts]
         if choose is not None:
             prompt = GROUP_PROMPTS[Group(choose)]
-            yield from self._ask(
-                [segment.question([prompt], segment.judged) for segment in pending]
-            )
+            yield from self._ask([_question(each.judged, (each, prompt)) for each in pending])
             return [segment.finished() for segment in pending]
         if critique:
-            yield from self._judge_passages(pending)
-            self._prune(pending, self.prune_below if prune_below is None else prune_below)
+            groups, size = _by_question(pending), PASSAGES_PER_CALL
+            calls = [group[i : i + size] for group in groups for i in range(0, len(group), size)]
+            yield from self._ask([_relevance_question(call) for call in calls])
+            best = max(pending, key=lambda segment: segment.isrel, default=None)
+            below = PRUNE_BELOW if prune_below is None else prune_below
+            for group in groups:
+                ranked = sorted(group, key=lambda segment: -segment.isrel)
+                for rank, segment in enumerate(ranked):
+                    too_low = bool(segment.reflections) and segment.isrel < below
+                    is_left = too_low or rank >= self.candidates
+                    segment.is_pruned = segment is not best and is_left
         going = [segment for segment in pending if not segment.is_pruned]
-        for segment in going:
-            by_sentence = self.sentences and critique and stop_at_retrieval
-            segment.is_sentence = by_sentence and segment.has_evidence
-        options = {**sampling, "max_tokens": max_tokens + self.thinking_tokens}
-        yield from self._write(going, options, stop)
+        yield from self._write(going, {**sampling, "max_tokens": max_tokens}, stop)
         if critique:
-            questions = []
-            for segment in (segment for segment in going if segment.text):
-                support = [ISSUP] if segment.has_evidence else []
-                every = [*support, RETRIEVE_MORE if segment.is_open else ISUSE]
-                chunks = _chunks(every, len(every) if self.joined else 1)
-                questions += [segment.question(chunk, segment.judged) for chunk in chunks]
-            yield from self._ask(questions)
+            yield from self._ask([_critique_question(each) for each in going if each.text])
         return [segment.finished() for segment in pending]
-
-    def _judge_passages(self, pending: "Sequence[_Pending]") -> Calls[None]:
-        """Ask for the ISREL of each new passage, with one call per question."""
-        size = PASSAGES_PER_CALL if self.joined else 1
-        calls = [call for group in _by_question(pending) for call in _chunks(group, size)]
-        yield from self._ask([_relevance_question(call) for call in calls])
 
     def _ask(self, questions: "Sequence[_Question]") -> Calls[None]:
         """Ask for critiques, and record them in their segments."""
         results = yield from self._classifier.calls([question.task for question in questions])
         for question, result in zip(questions, results, strict=True):
             question.fields[0][0].results += result.results
-            for (segment, prompt), prediction in zip(
-                question.fields, result.predictions, strict=True
-            ):
+            pairs = zip(question.fields, result.predictions, strict=True)
+            for (segment, prompt), prediction in pairs:
                 segment.take(prompt, prediction)
-
-    def _prune(self, pending: "Sequence[_Pending]", below: float) -> None:
-        """Keep the most relevant passages of each question; the best one of all is never pruned."""
-        best = max((segment.isrel for segment in pending), default=0.0)
-        kept_best = False
-        for group in _by_question(pending):
-            ranked = sorted(group, key=lambda segment: -segment.isrel)
-            for rank, segment in enumerate(ranked):
-                is_best = segment.isrel == best and not kept_best
-                kept_best |= is_best
-                too_low = bool(segment.reflections) and segment.isrel < below
-                segment.is_pruned = not is_best and (too_low or rank >= self.candidates)
 
     def _write(
         self, pending: "Sequence[_Pending]", options: dict[str, Any], stop: Sequence[str]
     ) -> Calls[None]:
         """Ask for the texts, with fewer options if the provider refuses them."""
-        prompts = [answer_prompt(s.request.instance, sentence=s.is_sentence) for s in pending]
+        prompts = [answer_prompt(segment.request.instance) for segment in pending]
         levels = [{**options, "logprobs": True}, options, {}]
-        tried: list[list[CallResult]] = [[] for _ in prompts]
+        errors: list[Exception | None] = []
         for level in range(self._level, len(levels)):
-            waiting = [
-                i for i, results in enumerate(tried) if not results or is_refusal(results[-1].error)
-            ]
-            if not waiting:
+            model = self.model.bind(**levels[level])
+            results = yield [(model, prompt) for prompt in prompts]
+            for segment, result in zip(pending, results, strict=True):
+                segment.results.append(result)
+            errors = [result.error for result in results]
+            if not all(map(is_refusal, errors)):
+                self._level = level
                 break
-            bound = self.model.bind(**levels[level])
-            results = yield [(bound, prompts[i]) for i in waiting]
-            for i, result in zip(waiting, results, strict=True):
-                tried[i].append(result)
-            if len(waiting) == len(prompts) and any(r.error is None for r in results):
-                self._level = max(self._level, level)  # below, all were refused
-        errors = [results[-1].error for results in tried if results[-1].error is not None]
-        if errors and len(errors) == len(tried):
+        if errors and errors[0] and None not in errors:
             message = f"the model gave no answer ({describe_error(errors[0])})"
             raise EngineFailed(message, RESUME_HINT) from errors[0]
-        for segment, results in zip(pending, tried, strict=True):
-            segment.take_text(results, stop)
+        for segment in pending:
+            segment.take_text(segment.results[-1], stop)
 
 
 @dataclass
@@ -237,12 +195,8 @@ class _Pending:
     tokens: int = 0
     mean_logprob: float | None = None
     finish_reason: Literal["end", "length", "stop"] = "end"
-    is_sentence: bool = False
-    is_open: bool = False
-    """Whether the answer continues after the text."""
     is_pruned: bool = False
     reflections: list[Reflection] = field(default_factory=list)
-    next: Reflection | None = None
     results: list[CallResult] = field(default_factory=list)
 
     @property
@@ -263,48 +217,32 @@ class _Pending:
         before = instance.preceding_sentences if self.text else whole.removesuffix(segment).strip()
         return instance._replace(preceding_sentences=before, segment=segment, output=whole)
 
-    def question(self, prompts: Sequence[CritiquePrompt], asked: Instance) -> "_Question":
-        """Return one question for all these critiques of an instance."""
-        fields = [(self, prompt) for prompt in prompts]
-        if len(prompts) == 1:
-            label = LabelField(prompts[0].label_parser)
-            return _Question(Classification(prompts[0].prompt(asked), (label,)), fields)
-        labels = tuple(LabelField(prompt.label_parser, prompt.label_name) for prompt in prompts)
-        return _Question(Classification(joint_critique_prompt(prompts, asked), labels), fields)
-
     def take(self, prompt: CritiquePrompt, prediction: Prediction | None) -> None:
         """Record a critique, which may be absent."""
         if prediction is None:
             return
         given = {prompt.tokens_by_label[name]: p for name, p in prediction.logprobs.items()}
-        reflection = Reflection(
-            group=prompt.group,
-            position=len(self.reflections) + self.tokens,
-            token=prompt.tokens_by_label[prediction.label],
-            logprobs={token: given.get(token, ABSENT) for token in TOKENS[prompt.group]},
-            prompted="hard" if prediction.is_hard else "soft",
+        self.reflections.append(
+            Reflection(
+                group=prompt.group,
+                position=len(self.reflections) + self.tokens,
+                token=prompt.tokens_by_label[prediction.label],
+                logprobs={token: given.get(token, ABSENT) for token in TOKENS[prompt.group]},
+                prompted="hard" if prediction.is_hard else "soft",
+            )
         )
-        if prompt is RETRIEVE_MORE:
-            self.next = reflection
-        else:
-            self.reflections.append(reflection)
 
-    def take_text(self, results: Sequence[CallResult], stop: Sequence[str]) -> None:
-        """Record the text of the last of several calls."""
-        result = results[-1]
+    def take_text(self, result: CallResult, stop: Sequence[str]) -> None:
+        """Record the text of a call."""
         text = result.text
         if was_cut(result.message) or len(text) > LONGEST_ANSWER:
             text, self.finish_reason = text[:LONGEST_ANSWER], "length"
         if found := [text.find(each) for each in stop if each in text]:
             text, self.finish_reason = text[: min(found)], "stop"
-        end = re.search(re.escape(END), text, re.IGNORECASE) if self.is_sentence else None
-        self.text = text[: end.start() if end else None].strip()
-        goes_on = self.is_sentence and not end and self.finish_reason == "end"
-        self.is_open = goes_on and bool(self.text)
+        self.text = text.strip()
         logprobs = [token["logprob"] for token in tokens_of(result.message) or ()]
         self.mean_logprob = math.fsum(logprobs) / len(logprobs) if logprobs else None
-        self.tokens = len(logprobs) or usage_of(results)[2]
-        self.results += results
+        self.tokens = len(logprobs) or usage_of([result])[2]
 
     def finished(self) -> Segment:
         """Return the segment, in the form of a model with reflection tokens."""
@@ -313,23 +251,18 @@ class _Pending:
         text = [Piece(kind="text", text=self.text)] if self.text else []
         requests, read, written = usage_of(self.results)
         tokens, mean = max(written, self.tokens), self.mean_logprob
-        reason = "pruned" if self.is_pruned else self.finish_reason
         return Segment(
             text=self.text,
             pieces=[*control[:first], *text, *control[first:]],
             reflections=self.reflections,
-            next=self.next,
-            finish_reason="retrieval" if self.next else reason,
+            next=None,
+            finish_reason="pruned" if self.is_pruned else self.finish_reason,
             tokens=tokens,
             logprob=None if mean is None else mean * tokens,
             prompt_tokens=read,
             shortened=0,
             requests=requests,
         )
-
-
-def _chunks(items: list[T], size: int) -> list[list[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _by_question(pending: Sequence[_Pending]) -> list[list[_Pending]]:
@@ -344,14 +277,31 @@ def _by_question(pending: Sequence[_Pending]) -> list[list[_Pending]]:
 
 class _Question(NamedTuple):
     task: Classification
-    fields: list[tuple[_Pending, CritiquePrompt]]
+    fields: tuple[tuple[_Pending, CritiquePrompt], ...]
     """The segment and the prompt of each field of the task."""
+
+
+def _question(instance: Instance, *fields: tuple[_Pending, CritiquePrompt]) -> _Question:
+    """Return one question for all these critiques of an instance."""
+    prompts = [prompt for _, prompt in fields]
+    if len(prompts) == 1:
+        task = Classification(prompts[0].prompt(instance), (prompts[0].label_parser(),))
+        return _Question(task, fields)
+    labels = tuple(prompt.label_parser(prompt.label_name) for prompt in prompts)
+    return _Question(Classification(joint_critique_prompt(prompts, instance), labels), fields)
+
+
+def _critique_question(segment: _Pending) -> _Question:
+    """Return the question for ISSUP, if there is evidence, and ISUSE."""
+    prompts = [ISSUP, ISUSE] if segment.has_evidence else [ISUSE]
+    return _question(segment.judged, *((segment, prompt) for prompt in prompts))
 
 
 def _relevance_question(segments: Sequence[_Pending]) -> _Question:
     """Return one question for the ISREL of several passages for one question."""
+    fields = tuple((segment, ISREL) for segment in segments)
+    instances = [segment.request.instance for segment in segments]
     if len(segments) == 1:
-        return segments[0].question([ISREL], segments[0].request.instance)
-    labels = (LabelField(ISREL.label_parser, str(n)) for n in range(1, len(segments) + 1))
-    prompt = passages_critique_prompt(ISREL, [segment.request.instance for segment in segments])
-    return _Question(Classification(prompt, tuple(labels)), [(each, ISREL) for each in segments])
+        return _question(instances[0], *fields)
+    labels = tuple(ISREL.label_parser(str(n)) for n in range(1, len(segments) + 1))
+    return _Question(Classification(passages_critique_prompt(ISREL, instances), labels), fields)

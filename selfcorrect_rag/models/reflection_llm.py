@@ -11,13 +11,16 @@ from langchain_core.language_models.llms import BaseLLM
 from langchain_core.messages import AIMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, LLMResult
+from langchain_core.runnables.config import run_in_executor
 
 from selfcorrect_rag.errors import ModelFailed, wrap_errors
 from selfcorrect_rag.models.identity import described
-from selfcorrect_rag.models.off_loop import LONG, off_loop
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import TOKENS
 from selfcorrect_rag.state import Segment
+
+LONG = 20_000
+"""Characters of documents that take some milliseconds, and so a thread beside the event loop."""
 
 
 class ReflectionLLM(BaseLLM):
@@ -111,13 +114,13 @@ class ReflectionLLM(BaseLLM):
         self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
     ) -> list[Segment]:
         """Return which token of ``group`` comes next: segments of one token and one reflection."""
-        return self._call(prompts, callbacks, self._choice_options(group))
+        return self._call(prompts, callbacks, _choice_options(group))
 
     async def achoose(
         self, prompts: Sequence[Prompt], group: str, *, callbacks: Callbacks = None
     ) -> list[Segment]:
         """The async twin of :meth:`choose`."""
-        return await self._acall(prompts, callbacks, self._choice_options(group))
+        return await self._acall(prompts, callbacks, _choice_options(group))
 
     def _segment_options(
         self,
@@ -129,50 +132,32 @@ class ReflectionLLM(BaseLLM):
         limits = {"max_tokens": max_tokens or self.max_tokens, "prune_below": prune_below}
         return {**limits, "stop_at_retrieval": not whole, "critique": critique}
 
-    def _choice_options(self, group: str) -> dict[str, Any]:
-        if group not in TOKENS:
-            raise ValueError(f"there is no reflection group {group}: {', '.join(TOKENS)}")
-        return {"choose": str(group), "max_tokens": 1}
-
     def _call(
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
             if self._is_unheard(callbacks):
-                return self._checked(self._segments(prompts, stop=(), **options), len(prompts))
-            strings: list[str] = [prompt.to_string() for prompt in prompts]
-            result = self.generate(strings, **_traced(callbacks, options))
-            return self._checked(_infos(result), len(prompts))
+                return _checked(self._segments(prompts, stop=(), **options), len(prompts))
+            given = self.generate(_strings(prompts), **_traced(callbacks, options))
+            return _checked(_infos(given), len(prompts))
 
     async def _acall(
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
             if self._is_unheard(callbacks):
-                segments = await self._asegments(prompts, stop=(), **options)
-                return self._checked(segments, len(prompts))
-            characters = sum(len(part.text) for prompt in prompts for part in prompt.parts)
-            texts = (prompt.to_string() for prompt in prompts)
-            strings: list[str] = await off_loop(list, texts, long=characters > LONG)
-            result = await self.agenerate(strings, **_traced(callbacks, options))
-            return self._checked(_infos(result), len(prompts))
+                given = await self._asegments(prompts, stop=(), **options)
+                return _checked(given, len(prompts))
+            is_long = sum(len(part.text) for prompt in prompts for part in prompt.parts) > LONG
+            texts = await run_in_executor(None, _strings, prompts) if is_long else _strings(prompts)
+            result = await self.agenerate(texts, **_traced(callbacks, options))
+            return _checked(_infos(result), len(prompts))
 
     def _is_unheard(self, callbacks: Callbacks) -> bool:
-        """Whether no callback, trace or cache of LangChain's takes part, so that its ``generate``
-        would add nothing but time."""
+        """Return whether no callback, trace or cache of LangChain's takes part, so that its
+        ``generate`` would add nothing but time."""
         given = self.callbacks or self.verbose or self.cache or get_llm_cache()
         return getattr(callbacks, "handlers", None) == [] and not given
-
-    def _checked(self, segments: list[Segment], prompts: int) -> list[Segment]:
-        """The segments, after checking what a third party's backend gave."""
-        name = f"the model ({type(self).__name__})"
-        missing = [key for each in segments for key in Segment.__required_keys__ - each.keys()]
-        if len(segments) != prompts or missing:
-            wrong = f"a segment without {min(missing)}" if missing else f"{len(segments)} segments"
-            raise ModelFailed(
-                f"{name} gave {wrong}: a whole one is expected for each of {prompts} prompts"
-            )
-        return segments
 
     def _generate(
         self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any
@@ -193,15 +178,34 @@ class ReflectionLLM(BaseLLM):
         return {**params, "ls_provider": kind, "ls_model_name": str(name)}
 
 
+def _strings(prompts: Sequence[Prompt]) -> list[str]:
+    return [prompt.to_string() for prompt in prompts]
+
+
+def _choice_options(group: str) -> dict[str, Any]:
+    if group not in TOKENS:
+        raise ValueError(f"there is no reflection group {group}: {', '.join(TOKENS)}")
+    return {"choose": str(group), "max_tokens": 1}
+
+
 def _traced(callbacks: Callbacks, options: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of ``generate``. Without metadata, LangChain's batches do not tell traces which
-    model they are of; a choice is not part of the answer, and kept out of token streams."""
+    """Return the arguments of ``generate``. Without metadata, LangChain's batches do not tell
+    traces which model they are of; a choice is kept out of token streams."""
     tags = ["nostream"] if options.get("choose") else None
     return {"callbacks": callbacks, "metadata": {}, "tags": tags, **options}
 
 
 def _infos(result: LLMResult) -> list[Any]:
     return [of_one[0].generation_info or {} for of_one in result.generations]
+
+
+def _checked(segments: list[Segment], prompts: int) -> list[Segment]:
+    """Return the segments, or raise ModelFailed if a backend did not give whole ones."""
+    missing = [key for each in segments for key in Segment.__required_keys__ - each.keys()]
+    if len(segments) != prompts or missing:
+        wrong = f"a segment without {min(missing)}" if missing else f"{len(segments)} segments"
+        raise ModelFailed(f"the model gave {wrong}: a whole one is expected for each prompt")
+    return segments
 
 
 def _result(segments: Sequence[Segment]) -> LLMResult:

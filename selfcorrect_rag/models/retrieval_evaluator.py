@@ -1,23 +1,21 @@
 """Models that grade retrieved documents for CRAG: the interface, and a chat model behind it."""
 
-import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable, RunnableLambda
+from langchain_core.runnables.config import run_in_executor
 
 from selfcorrect_rag.errors import EvaluatorFailed, wrap_errors
 from selfcorrect_rag.models.classification import (
     ChatClassifier,
     Classification,
     ClassificationResult,
-    LabelField,
 )
 from selfcorrect_rag.models.identity import identity, identity_of_object
-from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.prompts.crag import (
     NO,
     YES,
@@ -63,7 +61,7 @@ class RetrievalEvaluator(ABC):
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
         """Return the scores of :meth:`score`, from a thread."""
-        return await in_thread(self.score, question, passages)
+        return await run_in_executor(None, self.score, question, passages)
 
     def model_calls(self, passages: Sequence[str]) -> int:
         """Return the number of model calls that scoring takes: 0 if all passages are blank."""
@@ -75,7 +73,7 @@ def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str])
     [-1, 1] for each passage."""
     name = f"the evaluator ({type(evaluator).__name__})"
     with wrap_errors(EvaluatorFailed, name):
-        return _checked(evaluator.score(question, passages), len(passages), name)
+        return _checked(evaluator.score(question, passages), passages, name)
 
 
 async def agrade(
@@ -84,10 +82,7 @@ async def agrade(
     """The async twin of :func:`grade`."""
     name = f"the evaluator ({type(evaluator).__name__})"
     with wrap_errors(EvaluatorFailed, name):
-        given: object = evaluator.ascore(question, passages)
-        if inspect.isawaitable(given):
-            given = await given
-        return _checked(given, len(passages), name)
+        return _checked(await evaluator.ascore(question, passages), passages, name)
 
 
 def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
@@ -103,28 +98,15 @@ def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[s
     return RunnableLambda(score, ascore, name=type(evaluator).__name__)
 
 
-def _checked(given: Any, count: int, name: str) -> list[float]:
-    if inspect.iscoroutine(given):
-        given.close()  # avoids the "never awaited" warning
+def _checked(given: Any, passages: Sequence[str], name: str) -> list[float]:
     try:
-        scores = [_number(score) for score in given]
-        wrong = f"{len(scores)} scores for {count} passages"
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        scores, wrong = [], f"{given!r:.80}"
-    if len(scores) != count or isinstance(given, Set | Mapping):
-        raise EvaluatorFailed(
-            f"{name} gave {wrong}: one number in [-1, 1] for each passage is expected"
-        )
-    return scores
-
-
-def _number(score: Any) -> float:
-    # NumPy and torch scalars, or arrays of one number.
-    plain = score.item() if hasattr(score, "item") else score
-    number = float(plain)
-    if isinstance(plain, str | bytes | bool) or not abs(number) <= RELEVANT + 1e-6:  # NaN too
-        raise ValueError(f"{score!r} is not in [-1, 1]")
-    return min(max(number, IRRELEVANT), RELEVANT)
+        scores = [float(score) for score in given]
+    except (TypeError, ValueError, OverflowError):
+        scores = [math.nan]
+    if len(scores) != len(passages) or not all(abs(score) <= RELEVANT + 1e-6 for score in scores):
+        wrong = f"{name} gave {given!r:.80} for {len(passages)} passages"
+        raise EvaluatorFailed(f"{wrong}: one number in [-1, 1] for each is expected")
+    return [min(max(score, IRRELEVANT), RELEVANT) for score in scores]
 
 
 def titled(document: Document, text: str | None = None) -> str:
@@ -149,8 +131,8 @@ class ChatEvaluator(RetrievalEvaluator):
 
     With log-probabilities a score is P(yes) - P(no), normalised over both. Otherwise it is 1 or -1,
     a hard label, which :attr:`notes` and ``counts`` report. Up to ``passages_per_call`` passages go
-    into one call; if its answer does not give exactly one verdict for each, it is retried once with
-    a reminder of the format, and then its passages score 0. Errors of the model pass through.
+    into one call; passages without a verdict are asked about once more, and then score 0. Errors
+    of the model pass through.
 
     In the paper a fine-tuned T5 judges far better than ChatGPT (Table 4: 84.3 against 64.7 at
     best): use this if no such evaluator is available.
@@ -214,15 +196,11 @@ class ChatEvaluator(RetrievalEvaluator):
 
     def _question(self, question: str, passages: Sequence[str]) -> Classification:
         kind, count = self.prompt, len(passages)
-        is_long = kind == "chain_of_thought"
+        prompt = prompt_for_several(kind, question, passages)
         if count == 1:
             prompt = prompt_for_one(kind, question, passages[0])
-            return Classification(prompt, (LabelField(VerdictParser(kind)),), prompt, is_long)
-        numbers = range(1, count + 1)
-        fields = tuple(LabelField(VerdictParser(kind, n, count), str(n)) for n in numbers)
-        prompt = prompt_for_several(kind, question, passages)
-        reminder = prompt_for_several(kind, question, passages, is_retry=True)
-        return Classification(prompt, fields, reminder, is_long)
+        fields = tuple(VerdictParser(kind, number, count) for number in range(1, count + 1))
+        return Classification(prompt, fields, is_long=kind == "chain_of_thought")
 
 
 def _verdicts(results: Sequence[ClassificationResult]) -> list[float]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
-from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models.base import LanguageModelInput
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
@@ -12,9 +11,6 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
-
-NO_TOOL = "(a rule, not a language model) I can only ask a tool, and none is bound."
-NO_QUESTION = "(a rule, not a language model) I was asked nothing."
 
 
 class RuleChatModel(BaseChatModel):
@@ -30,21 +26,13 @@ class RuleChatModel(BaseChatModel):
         return "rule"
 
     def bind_tools(
-        self,
-        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
-        *,
-        tool_choice: str | None = None,
-        **kwargs: Any,
+        self, tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool], **kwargs: Any
     ) -> Runnable[LanguageModelInput, AIMessage]:
         """Bind tools, of which the model uses the first; ``tool_choice`` changes nothing."""
-        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools], **kwargs)
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
 
     def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, messages: list[BaseMessage], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
         reply = _reply(messages, kwargs.get("tools") or [])
         return ChatResult(generations=[ChatGeneration(message=reply)])
@@ -52,17 +40,18 @@ class RuleChatModel(BaseChatModel):
 
 def _reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> AIMessage:
     asked = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
-    if not asked:
-        return AIMessage(NO_QUESTION)
+    if not asked or not tools:
+        return AIMessage("(a rule, not a language model) I can only ask a tool a question.")
     results = [message for message in messages[asked[-1] :] if isinstance(message, ToolMessage)]
     if results:
         said = "a rule, not a language model, repeats"
         return AIMessage("\n\n".join(f"({said} {m.name or 'the tool'}) {m.text}" for m in results))
-    if not tools:
-        return AIMessage(NO_TOOL)
     function = tools[0]["function"]
     parameters = function["parameters"]
     argument = next(iter([*parameters.get("required", []), *parameters["properties"]]))
-    arguments = {argument: messages[asked[-1]].text}
-    call = ToolCall(name=function["name"], args=arguments, id=f"call_{uuid4().hex}")
+    call = ToolCall(
+        name=function["name"],
+        args={argument: messages[asked[-1]].text},
+        id=f"call_{uuid4().hex}",
+    )
     return AIMessage("", tool_calls=[call])

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
-from selfcorrect_rag.models.classification import ChatClassifier, Classification, LabelField
+from selfcorrect_rag.models.classification import ChatClassifier, Classification
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.nodes.limits import best_so_far, first_beams, limit_met, stopped
@@ -134,7 +134,7 @@ async def _add_options(
         return
     classifier, label = ChatClassifier(llm.critic or llm.model), option_labels(options)
     prompts = [option_prompt(state["question"], c["text"], options) for c in asked]
-    questions = [Classification(prompt, (LabelField(label),)) for prompt in prompts]
+    questions = [Classification(prompt, (label,)) for prompt in prompts]
     results = await run.call(classifier.classify, classifier.aclassify, questions)
     for candidate, result in zip(asked, results, strict=True):
         said = result.predictions[0] if result.error is None else None

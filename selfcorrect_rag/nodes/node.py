@@ -16,7 +16,12 @@ from uuid import uuid4
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
-from langchain_core.runnables.config import ensure_config, merge_configs, var_child_runnable_config
+from langchain_core.runnables.config import (
+    ensure_config,
+    merge_configs,
+    run_in_executor,
+    var_child_runnable_config,
+)
 from langgraph.cache.base import BaseCache
 from langgraph.constants import TAG_NOSTREAM
 from langgraph.graph import StateGraph
@@ -29,12 +34,11 @@ from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_tex
 from selfcorrect_rag.models.classification import (
     ChatClassifier,
     Classification,
-    LabelField,
     Prediction,
 )
 from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
-from selfcorrect_rag.models.off_loop import LONG, off_loop
+from selfcorrect_rag.models.reflection_llm import LONG
 from selfcorrect_rag.nodes.limits import CallCounter, add_costs, batch_usage
 from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.settings import Settings
@@ -121,7 +125,7 @@ class Run(Generic[S]):
     async def compute(self, work: Callable[..., T], *args: Any, characters: int) -> T:
         """Compute ``work(*args)``, in an async run off the event loop if the texts are long."""
         if self.is_async and characters > LONG:
-            return await off_loop(work, *args)
+            return await run_in_executor(None, work, *args)
         return work(*args)
 
     @property
@@ -374,7 +378,7 @@ async def choose(
     run: Run[Any], classifier: ChatClassifier, prompt: str, labels: LabelParser
 ) -> Prediction | None:
     """Ask a chat model for one of a few labels; None if two answers were unreadable."""
-    asked = [Classification(prompt, (LabelField(labels),))]
+    asked = [Classification(prompt, (labels,))]
     before = run.costs["model_calls"]
     with wrap_errors(ModelFailed, f"the model ({type(model_behind(classifier.model)).__name__})"):
         (result,) = await run.call(classifier.classify, classifier.aclassify, asked)

@@ -7,10 +7,10 @@ from inspect import isawaitable
 from typing import Any
 
 from langchain_core.runnables import Runnable
+from langchain_core.runnables.config import run_in_executor
 
 from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.models.from_name import as_language_model
-from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
 from selfcorrect_rag.prompts.crag import rewrite_prompt
@@ -129,7 +129,7 @@ async def call_function(
     """Call a user's sync or async function, in async runs a sync one in a thread; raise ``kind`` if
     it raises, or is async in a sync run."""
     with wrap_errors(kind, name):
-        given: Any = await run.call(function, partial(in_thread, function), *args)
+        given: Any = await run.call(function, partial(run_in_executor, None, function), *args)
         if isawaitable(given) and run.is_async:
             return await run.call(function, lambda: given)
     if isawaitable(given):

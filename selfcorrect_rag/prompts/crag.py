@@ -72,13 +72,8 @@ def prompt_for_one(kind: PromptKind, question: str, passage: str) -> str:
     return _graded(kind, _ONE, _BRIEFLY, _THINK, shown, case(question, passage))
 
 
-def prompt_for_several(
-    kind: PromptKind, question: str, passages: Sequence[str], *, is_retry: bool = False
-) -> str:
-    """Return the same for passages numbered from 1, to be answered line by line.
-
-    ``is_retry`` adds a reminder of the format, after a malformed answer.
-    """
+def prompt_for_several(kind: PromptKind, question: str, passages: Sequence[str]) -> str:
+    """Return the same for passages numbered from 1, to be answered line by line."""
 
     def case(asked: str, documents: Sequence[str]) -> str:
         tags = [in_tags(text.strip(), f' number="{i}"') for i, text in enumerate(documents, 1)]
@@ -88,10 +83,7 @@ def prompt_for_several(
         f"{case(asked, [text])}\nAnswer:\n1: {answer.lower()}"
         for asked, text, answer in _DEMONSTRATIONS
     ]
-    whole = case(question, passages)
-    if is_retry:
-        whole += f"\n\nWrite {len(passages)} lines, from 1 to {len(passages)}, such as: 1: yes"
-    return _graded(kind, _SEVERAL, _BRIEFLY_EACH, _THINK_EACH, shown, whole)
+    return _graded(kind, _SEVERAL, _BRIEFLY_EACH, _THINK_EACH, shown, case(question, passages))
 
 
 def _graded(
@@ -120,6 +112,11 @@ class VerdictParser:
     passages: int = 1
     """Number of passages that the answer is about."""
     labels: tuple[str, ...] = (YES, NO)
+
+    @property
+    def name(self) -> str:
+        """Name of its line, if there are several."""
+        return str(self.number) if self.passages > 1 else ""
 
     def find(self, text: str) -> LabelMatch | None:
         """Return the verdict; None if the answer is malformed.

@@ -7,7 +7,6 @@ texts are untrusted: each stands in a separate field, and no text can open anoth
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from selfcorrect_rag.prompts.parts import TABLES, quoted
@@ -83,11 +82,10 @@ class CritiquePrompt:
         """:attr:`label_heading` without punctuation: how a line with the label begins."""
         return self.label_heading.rstrip(":?")
 
-    @cached_property
-    def label_parser(self) -> LabelParser:
-        """The parser of an answer's label, which may stand behind any table's heading."""
+    def label_parser(self, name: str = "") -> LabelParser:
+        """Return the parser of a label, on the line of ``name``, or behind any table's heading."""
         headings = ("need retrieval", "rating", "score", "perceived utility")
-        return LabelParser(tuple(self.tokens_by_label), headings)
+        return LabelParser(tuple(self.tokens_by_label), headings, name)
 
     def lacks(self, instance: Instance) -> list[str]:
         """Return the required fields that ``instance`` lacks."""
@@ -104,7 +102,7 @@ class CritiquePrompt:
 
     def read(self, answer: str) -> CritiqueAnswer | None:
         """Return the label that ``answer`` begins with, and its explanation; None without one."""
-        found = self.label_parser.find(answer)
+        found = self.label_parser().find(answer)
         if not found:
             return None
         rest = answer[found.end :].split("\n##")[0]

@@ -30,19 +30,29 @@ class LabelParser:
     labels: tuple[str, ...]
     headings: tuple[str, ...] = ()
     """Words that may precede a label."""
+    name: str = ""
+    """Name of the label, if a text holds several: it stands behind the name on a line."""
 
     def find(self, text: str) -> LabelMatch | None:
-        """Return the label that ``text`` begins with; None without one.
+        """Return the label that ``text``, or its one line of this name, begins with; else None.
 
         Upper and lower case, brackets, emphasis, a heading before the label and an explanation
         after it may vary. Any other label, or two labels, give None.
         """
+        begin = 0
+        if self.name:
+            name = r"\s+".join(map(re.escape, self.name.split()))
+            pattern = rf"^(?:[*`#-]|[^\S\n])*{name}[*`]*\s*:[*`]*(.*)"
+            lines = list(re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE))
+            if len(lines) != 1:
+                return None
+            text, begin = lines[0][1], lines[0].start(1)
         found = self._pattern.match(text)
         if not found:
             return None
         spelling = {normalized(label): label for label in self.labels}
         label = spelling[normalized(found["bracketed"] or found["bare"])]
-        return LabelMatch(label, max(found.end("heading"), 0), found.end())
+        return LabelMatch(label, begin + max(found.end("heading"), 0), begin + found.end())
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from langchain_core.runnables.config import run_in_executor
+
 from selfcorrect_rag.intake import MAX_TITLE
-from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, with_blanks
 from selfcorrect_rag.reader.reader import Passage, Reader
 from selfcorrect_rag.thresholds import Thresholds
@@ -28,7 +29,7 @@ class ReaderEvaluator(RetrievalEvaluator):
         return with_blanks(passages, (2 * reading.relevant - 1 for reading in readings))
 
     async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        return await in_thread(self.score, question, passages)
+        return await run_in_executor(None, self.score, question, passages)
 
 
 def _pair(question: str, passages: Sequence[str]) -> list[tuple[str, Passage]]:

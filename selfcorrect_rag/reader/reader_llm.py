@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from langchain_core.runnables.config import run_in_executor
 from pydantic import Field, PrivateAttr
 
 from selfcorrect_rag import reflection as tokens
-from selfcorrect_rag.models.off_loop import in_thread
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.chat import segment_request
 from selfcorrect_rag.prompts.instruct_rag import inference_request
@@ -80,7 +80,7 @@ class ReaderLLM(ReflectionLLM):
         return self._write(requests, iter(readings), **options)
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        return await in_thread(self._segments, prompts, **options)
+        return await run_in_executor(None, self._segments, prompts, **options)
 
     def _write(
         self,
