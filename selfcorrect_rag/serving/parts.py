@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import cache, cached_property
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable
@@ -47,17 +47,12 @@ _opening = threading.Lock()
 """Held while a shared graph is built, so that calls that begin together open each model once."""
 
 
-class Parts:
+class Parts(ExitStack):
     """The parts of graphs, each opened once, at its first use; a context manager."""
 
     def __init__(self, config: ServingConfig) -> None:
-        self.config, self._opened = config, ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
+        super().__init__()
+        self.config = config
 
     @cached_property
     def llm(self) -> Runnable[Any, Any]:
@@ -75,13 +70,12 @@ class Parts:
                 # vLLM logs to standard output, where results belong; read when it is imported.
                 os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
                 os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-                llm = VLLMReflectionLLM(model=model, engine=options)
-                return self._opened.enter_context(llm)
+                return self.enter_context(VLLMReflectionLLM(model=model, engine=options))
             case "server":
                 given = {"base_url": config.base_url, "model": model, **options}
                 if key := os.environ.get(API_KEY):
                     given.setdefault("api_key", key)
-                return self._opened.enter_context(VLLMServerReflectionLLM(**given))
+                return self.enter_context(VLLMServerReflectionLLM(**given))
 
     @cached_property
     def reader(self) -> Reader:
@@ -108,8 +102,8 @@ class Parts:
             return demo_index().as_retriever(MAX_PASSAGES)
         name = self.config.retriever
         if name is None:
-            index = open_index(self.config.index or DEFAULT_INDEX)
-            return self._opened.enter_context(index).as_retriever(MAX_PASSAGES)
+            index = self.enter_context(open_index(self.config.index or DEFAULT_INDEX))
+            return index.as_retriever(MAX_PASSAGES)
         try:
             return find_named(name, VectorStore, BaseRetriever)
         except Exception as error:  # any code runs where a module is imported
@@ -135,7 +129,7 @@ class Parts:
             return demo_web()
         if web in ("", "none"):
             return NoWebSearch("--web tavily, or --web DIR")
-        index = self._opened.enter_context(open_index(web))
+        index = self.enter_context(open_index(web))
         return RetrieverWebSearch(index.as_retriever(MAX_PASSAGES), f"{web} in place of the web")
 
     @cached_property

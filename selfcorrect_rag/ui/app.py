@@ -10,16 +10,16 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selfcorrect_rag.errors import SelfCorrectError
 from selfcorrect_rag.serving.config import BadOption, ServingConfig, parse_value
 from selfcorrect_rag.serving.hosts import guard
 from selfcorrect_rag.serving.parts import Graph, Parts
-from selfcorrect_rag.settings import GRAPHS, Settings
+from selfcorrect_rag.settings import GRAPHS
 from selfcorrect_rag.ui.page import TITLES, json_value, render_run, style, templates, view
 from selfcorrect_rag.ui.runs import PastRun, Runs, RunStore
 from selfcorrect_rag.ui.weigh import THRESHOLDS, WEIGHTS, weigh, weighable
@@ -27,11 +27,11 @@ from selfcorrect_rag.ui.weigh import THRESHOLDS, WEIGHTS, weigh, weighable
 MAX_BODY = 200_000
 """Bytes of a form."""
 HEADERS = {
-    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; "
-    b"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    b"x-content-type-options": b"nosniff",
-    b"referrer-policy": b"same-origin",
-    b"cache-control": b"no-store",
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
 }
 
 
@@ -64,7 +64,7 @@ def make_app(config: ServingConfig, store: RunStore, names: list[str]) -> Starle
         Route("/static/style.css", lambda request: Response(style(), media_type="text/css")),
         Route("/static/page.js", _script),
     ]
-    middleware = [*guard(names), Middleware(_Limits)]
+    middleware = [*guard(names), Middleware(BaseHTTPMiddleware, dispatch=_with_headers)]
     handlers: Any = {HTTPException: _failed, SelfCorrectError: _failed}
     return Starlette(
         routes=routes, middleware=middleware, lifespan=lifespan, exception_handlers=handlers
@@ -81,8 +81,8 @@ class _Pages:
         self.parts, self._store = Parts(config), store
         self.runs = Runs(self._open_graph, store, self.parts.source)
 
-    def _open_graph(self, name: str, settings: Settings, checkpointer: Any) -> Graph:
-        given = self.parts.settings(name, **settings.set_fields())
+    def _open_graph(self, name: str, settings: dict[str, Any], checkpointer: Any) -> Graph:
+        given = self.parts.settings(name, **settings)
         return self.parts.graph(name, given, checkpointer=checkpointer)
 
     async def ask(self, request: Request) -> Response:
@@ -116,7 +116,7 @@ class _Pages:
             if not question:
                 raise BadOption("the question is empty")
             settings = GRAPHS[graph](**{name: parse_value(name, given[name]) for name in names})
-            run = self.runs.start(question, graph, settings)
+            run = self.runs.start(question, graph, settings.set_fields())
         except SelfCorrectError as error:
             return self._form(given, str(error))
         return RedirectResponse(f"/runs/{run.id}", 303)
@@ -192,6 +192,8 @@ class _Pages:
 
 
 async def _posted(request: Request) -> dict[str, str]:
+    if int(request.headers.get("content-length", 0)) > MAX_BODY:
+        raise HTTPException(413, f"a form has at most {MAX_BODY:,} bytes")
     form = await request.form(max_files=0, max_fields=200)
     return {name: str(value) for name, value in form.items()}
 
@@ -207,21 +209,8 @@ async def _failed(request: Request, error: Exception) -> Response:
     return _page("site.html", 422, error=str(error))
 
 
-class _Limits:
-    """Sets the security headers of every answer, and refuses long bodies."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                message["headers"] += [h for h in HEADERS.items() if h[0] not in given]
-            await send(message)
-
-        length = dict(scope.get("headers", ())).get(b"content-length", b"0")
-        if scope["type"] == "http" and (not length.isdigit() or int(length) > MAX_BODY):
-            await PlainTextResponse(f"at most {MAX_BODY:,} bytes", 413)(scope, receive, send)
-            return
-        await self._app(scope, receive, with_headers)
+async def _with_headers(request: Request, call_next: RequestResponseEndpoint) -> Response:
+    response = await call_next(request)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    return response

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from langgraph.types import Command
 
 from selfcorrect_rag.errors import SelfCorrectError, describe_error, one_line
 from selfcorrect_rag.serving.config import BadOption
-from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.ui.page import json_value
 
 MAX_LIVE = 16
@@ -34,13 +33,11 @@ CREATE INDEX IF NOT EXISTS by_asked ON finished_runs (asked);
 """
 
 
-@dataclass(frozen=True)
+@dataclass
 class PastRun:
     """A run that is over."""
 
     id: str
-    asked: float
-    """When, in seconds since 1970."""
     question: str
     graph: str
     """As settings name it, such as ``self_rag``."""
@@ -48,11 +45,12 @@ class PastRun:
     """The name of the index."""
     settings: dict[str, Any]
     """The settings that were set."""
-    answer: str
+    asked: float = field(default_factory=time.time)
+    """When, in seconds since 1970."""
     error: str = ""
     """Why it failed or stopped, on one line."""
     result: dict[str, Any] = field(default_factory=dict)
-    """As ``ask --json`` prints it; empty in lists."""
+    """As ``ask --json`` prints it; in lists only the ``answer``."""
 
 
 class RunStore:
@@ -85,7 +83,10 @@ class RunStore:
 
     def add(self, run: PastRun) -> None:
         """Add a run, and delete the oldest ones beyond :data:`MAX_RUNS`."""
-        head, words = {**vars(run), "result": {}}, f"{run.question} {run.answer}"
+        answer = str(run.result.get("answer") or "")
+        head = {each.name: getattr(run, each.name) for each in fields(PastRun)}
+        head["result"] = {"answer": answer}
+        words = f"{run.question} {answer}"
         row = (run.id, run.asked, words, json.dumps(head), json.dumps(run.result))
         with self._open() as file:
             file.execute("INSERT OR REPLACE INTO finished_runs VALUES (?, ?, ?, ?, ?)", row)
@@ -118,17 +119,9 @@ class RunStore:
 
 
 @dataclass(eq=False)
-class LiveRun:
-    """A run that goes on."""
+class LiveRun(PastRun):
+    """A run that goes on; its result is as far as it is known."""
 
-    id: str
-    question: str
-    graph: str
-    settings: Settings
-    source: str
-    asked: float = field(default_factory=time.time)
-    result: dict[str, Any] = field(default_factory=dict)
-    """As far as it is known."""
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The steps that have begun, by task: ``name``, and ``seconds`` if it has ended."""
     text: str = ""
@@ -154,11 +147,11 @@ class Runs:
         # A separate thread: runs that wait for models leave the pages' threads alone.
         self._opener = ThreadPoolExecutor(1, "opening")
 
-    def start(self, question: str, graph: str, settings: Settings) -> LiveRun:
+    def start(self, question: str, graph: str, settings: dict[str, Any]) -> LiveRun:
         """Start a run; BadOption if too many go on already."""
         if len(self.live) >= MAX_LIVE:
             raise BadOption(f"{MAX_LIVE} runs go on or wait for an approval: end one of them first")
-        run = LiveRun(secrets.token_hex(6), question, graph, settings, self._source)
+        run = LiveRun(secrets.token_hex(6), question, graph, self._source, settings)
         run.result = {"question": question}
         run.task = asyncio.create_task(self._run(run))
         self.live[run.id] = run
@@ -173,29 +166,19 @@ class Runs:
         self._opener.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, run: LiveRun) -> None:
-        started, error = time.perf_counter(), ""
+        started = time.perf_counter()
         try:
             await self._answer(run)
         except asyncio.CancelledError:
-            error = STOPPED
+            run.error = STOPPED
         except Exception as fault:
             told = str(fault) if isinstance(fault, SelfCorrectError) else describe_error(fault)
-            error = one_line(told)
+            run.error = one_line(told)
         result = {n: v for n, v in run.result.items() if n not in ("messages", "__interrupt__")}
         result["seconds"] = round(time.perf_counter() - started, 3)
-        past = PastRun(
-            id=run.id,
-            asked=run.asked,
-            question=run.question,
-            graph=run.graph,
-            source=run.source,
-            settings=run.settings.model_dump(mode="json", exclude_unset=True),
-            answer=str(result.get("answer") or ""),
-            error=error,
-            result=json.loads(json.dumps(result, default=json_value)),
-        )
+        run.result = json.loads(json.dumps(result, default=json_value))
         try:
-            await asyncio.to_thread(self._store.add, past)
+            await asyncio.to_thread(self._store.add, run)
         finally:
             del self.live[run.id]
 

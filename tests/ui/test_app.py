@@ -135,7 +135,7 @@ def test_other_weights_choose_without_a_model(client: TestClient) -> None:
 
 
 def past(result: dict[str, Any], graph: str = "self_rag") -> PastRun:
-    return PastRun("1", 0.0, QUESTION, graph, "notes", {}, "", result=result)
+    return PastRun("1", QUESTION, graph, "notes", {}, result=result)
 
 
 def candidate(text: str, issup: float, sequence: float, chosen: bool) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def test_the_file_of_runs_is_private_and_bounded(
     store = RunStore(tmp_path / "runs.sqlite")
     assert store.path.stat().st_mode & 0o077 == 0
     for i in range(5):
-        store.add(PastRun(str(i), float(i), f"Q{i}", "crag", "notes", {}, "A", result={"n": i}))
+        store.add(PastRun(str(i), f"Q{i}", "crag", "notes", {}, float(i), result={"n": i}))
     assert [run.id for run in store.find()] == ["4", "3", "2"]
     (tmp_path / "text").write_text("no database, " * 100)
     with pytest.raises(BadOption, match="--runs"):
