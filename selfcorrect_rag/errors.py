@@ -56,7 +56,7 @@ class BadTrainingData(SelfCorrectError, ValueError):
 
 
 class BadRun(SelfCorrectError, ValueError):
-    """The folder or file of a run is in use, is missing, or holds another run."""
+    """The folder or file of a run is in use, missing, or another run's; or its Ray is not there."""
 
 
 class BadRows(SelfCorrectError, ValueError):
@@ -68,10 +68,7 @@ class BadDemonstrations(SelfCorrectError, ValueError):
 
 
 class Fault(SelfCorrectError):
-    """A part of a graph raised, timed out, or returned something invalid.
-
-    ``__cause__`` is the original exception, if there is one.
-    """
+    """A part of a graph raised (``__cause__``), timed out, or returned something invalid."""
 
     part = "part"
     """The value of ``stopped`` in a result that this cut short."""
@@ -111,10 +108,6 @@ class WebSearchFailed(Fault):
     """A web search gave no result."""
 
     part = "web_search"
-
-
-class NoCluster(SelfCorrectError, ConnectionError):
-    """No Ray answers at an address, or none could be started."""
 
 
 # Messages of other libraries
@@ -212,10 +205,9 @@ def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
 
 @contextmanager
 def importing_here() -> Iterator[None]:
-    """Let imports find modules of the current folder too, after all others.
+    """Let imports find modules of the current folder, after all others, for names that a user gave.
 
-    For a ``module:attribute`` that the user names; always looking there would run a stranger's file
-    in place of a missing library.
+    Looking there at any other time would run a stranger's file in place of a missing library.
     """
     here = os.getcwd()
     added = [] if here in sys.path else [here]

@@ -37,11 +37,8 @@ _FILE = re.compile(r"(?i:file)://[^\s\"'<>\\`]+|(?:[A-Za-z]:[\\/])?(?!//)[^\S:]*
 
 
 def valid(text: str) -> str:
-    """Return text that every encoder, tokenizer and database takes.
-
-    Halves of a surrogate pair are joined; a lone one becomes U+FFFD, and so does a control
-    character, except that line and page breaks become line breaks.
-    """
+    """Return text that every encoder, tokenizer and database takes: halves of a surrogate pair are
+    joined, line and page breaks become line breaks, and other control characters U+FFFD."""
     if _UNFIT.search(text) is None:
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -166,9 +163,8 @@ def title_line(title: object) -> str:
 def shown_source(source: object) -> str:
     """Return the source if it is safe to show: an http, https or file address, or a file's path.
 
-    Anything else becomes empty: other schemes (``javascript:``, ``data:``) in any case, invisible
-    characters, more than 2,000 characters. A path has no colon but a drive's. Several sources are
-    joined by a comma and a space; each is checked alone.
+    Anything else becomes empty: other schemes, invisible characters, more than 2,000 characters. A
+    path has no colon but a drive's. Sources joined by a comma and a space are checked one by one.
     """
     given = str(source or "").strip(" ")
     parts = [part for part in given.split(", ") if len(part) <= MAX_SOURCE]

@@ -45,7 +45,6 @@ class StepRun(Usage):
     """One run of a step, with its costs."""
 
     step: str
-    """The node's name."""
     failed: str | None
     """The part whose fault it recovered from, such as ``retriever``; None if nothing failed."""
     cached: bool
@@ -113,7 +112,6 @@ class Citation(TypedDict):
     passage: int
     """Index into ``passages``; for CRAG and Self-CRAG, into ``knowledge``."""
     title: str
-    """One line of at most 200 characters."""
     source: str
     """An http, https or file address, or a file's path; empty if it is anything else."""
     text: str
@@ -144,7 +142,7 @@ class Output(TypedDict, total=False):
     notes: Annotated[list[str], add_notes]
     """Notes for a reader: fallbacks taken, limits met, prompts shortened."""
     route: Annotated[list[StepRun], add_to_route]
-    """The steps that ran for this turn, in order, with their costs; parallel ones by name."""
+    """The steps of this turn in order, parallel ones by name."""
     usage: Usage
     stopped: Stop | None
     """The limit or failed part that cut the answer short; ``notes`` say at which step."""
@@ -162,7 +160,7 @@ class TurnState(Input, Output, total=False):
 
 
 class Piece(TypedDict):
-    """A piece of generated output: one control token, or text."""
+    """One control token, or text."""
 
     kind: Literal["control", "text"]
     text: str
@@ -277,7 +275,7 @@ class Grade(TypedDict):
 
 
 class Strip(TypedDict):
-    """A few sentences of a document, and whether they were kept."""
+    """Sentences of a document, and whether they were kept."""
 
     document: int
     """Index into the documents that it was cut from: ``passages``, or ``web_results``."""

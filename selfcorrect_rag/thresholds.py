@@ -25,12 +25,10 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         if not -1 <= self.lower <= self.upper <= 1:
-            given = f"{self.lower} and {self.upper}"
-            raise ValueError(f"thresholds need -1 <= lower <= upper <= 1, got {given}")
+            raise ValueError(f"thresholds need -1 <= lower <= upper <= 1, got {self}")
 
     def action(self, scores: Sequence[float]) -> Action:
-        """Return the action of a question's scores: correct if any is above ``upper``, incorrect if
-        all are below ``lower`` or there are none, else ambiguous (CRAG section 4.3).
+        """Return the action of a question's scores (CRAG section 4.3).
 
         A score equal to a threshold is neither above nor below it (unlike in the official code),
         but with equal thresholds a best score equal to them is incorrect.
@@ -87,9 +85,8 @@ def measure(
 def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calibration:
     """Return the thresholds with the best action accuracy; of equals the most cautious.
 
-    Rows are labelled questions of both kinds; those without scores are left out. Report results on
-    other rows only. ``ambiguous_worth`` is the worth of an ambiguous action, in [0, 1]; the default
-    acts where acting is right three times in four.
+    Rows are labelled questions of both kinds; those without scores are left out. By the default
+    ``ambiguous_worth``, in [0, 1], it acts where acting is right three times in four.
     """
     rows = [row for row in rows if row.scores]
     if len({row.relevant for row in rows}) < 2:

@@ -66,11 +66,10 @@ class GroundedState(AgentState[Any]):
 class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
     """Grounds every turn of a ``langchain.agents.create_agent`` agent in a graph's evidence.
 
-    Before the agent's first step the graph answers the user's message. If that answer lacks
-    support, the agent says ``refusal`` and calls no model. Otherwise each model call gets the
-    cited answer and the cited passages (all relevant knowledge if CRAG's answer cites none) before
-    the user's message; they are not added to ``messages``. Marks in the agent's answer become
-    annotations.
+    The graph answers the user's message first. If its answer lacks support, the agent says
+    ``refusal`` and calls no model. Otherwise each model call reads the cited answer and passages
+    (all relevant knowledge if CRAG's answer cites none) before the user's message; they are not
+    added to ``messages``. Marks in the agent's answer become annotations.
     """
 
     state_schema = GroundedState
@@ -88,13 +87,9 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         Args:
             graph: made with ``follow_up=`` if the agent has threads, so that follow-up questions
                 are understood. Its own checkpointer is not used.
-            support: the support required to answer, as in
-                :func:`~selfcorrect_rag.agents.missing_support`; None never refuses.
+            support: what is required to answer (`missing_support`); None never refuses.
             refusal: the agent's answer if support is missing.
             context: settings of every run; the agent's own context is not passed on.
-
-        Raises:
-            BadSettings: ``context`` has an unknown setting, or is another graph's.
         """
         super().__init__()
         self._context = checked_context(graph, context)
@@ -149,10 +144,7 @@ def _turn(state: GroundedState) -> dict[str, Any]:
     """Return the user's last message as the question, so that the graph adds no reply."""
     messages = state["messages"]
     last = _last_question(messages)
-    earlier = list(messages[:last])
-    while earlier and isinstance(earlier[-1], HumanMessage):  # else it would be the question
-        earlier.pop()
-    return {"question": as_text(messages[last].content), "messages": earlier}
+    return {"question": as_text(messages[last].content), "messages": messages[:last]}
 
 
 def _last_question(messages: Sequence[AnyMessage]) -> int:

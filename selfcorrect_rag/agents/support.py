@@ -85,8 +85,7 @@ class SupportJudge:
     """Judges a text against documents, sentence by sentence, by ISSUP (Self-RAG, Table 1).
 
     A model with reflection tokens gives the token after the sentence; any other is asked with the
-    paper's prompt (Table 11). All documents are read as one passage. One prompt for each sentence,
-    all in one batch. The embedded reader gives no token: it judges only what it found itself.
+    paper's prompt (Table 11). All documents are read as one passage, all sentences in one batch.
     """
 
     def __init__(self, llm: ReflectionLLM | Model) -> None:

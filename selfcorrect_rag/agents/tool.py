@@ -49,9 +49,6 @@ def as_tool(
         name: the tool's name; the graph's by default.
         description: tells the model when to call it; say here what the documents are about.
         context: settings of every call; ``"agent"`` passes the agent's own context on.
-
-    Raises:
-        BadSettings: ``context`` has an unknown setting, or is another graph's.
     """
     inner = run_inside(graph)
     # None would pass the agent's own context on to the graph.
@@ -84,17 +81,13 @@ def as_tool(
 
 def checked_context(graph: Graph, context: Context) -> Any:
     """Return the context for every run; BadSettings if it is not settings of this graph."""
-    settings: Any = graph.context_schema
-    settings.of(context)
+    graph.context_schema.of(context)  # type: ignore[union-attr]
     return {} if context is None else context
 
 
 def run_inside(graph: Graph) -> Graph:
-    """Return the graph as an agent runs it: not streamed, and without a checkpointer.
-
-    With its own checkpointer, parallel calls of a thread would share a checkpoint; without,
-    LangGraph stores each call under its task in the agent's thread.
-    """
+    """Return the graph as an agent runs it: not streamed, and without a checkpointer, so that
+    LangGraph stores each call under its task in the agent's thread; with one, calls would mix."""
     return graph.copy({"checkpointer": None}).with_config(tags=["nostream"])
 
 

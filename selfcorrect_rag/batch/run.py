@@ -21,7 +21,6 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from selfcorrect_rag.batch.rows import COLUMNS, Question, answered, read_questions
 from selfcorrect_rag.errors import (
     BadRun,
-    NoCluster,
     SelfCorrectError,
     describe_error,
     find_named,
@@ -127,7 +126,7 @@ def batch_questions(
     Raises:
         BadRows: before the first question, if a row is not one.
         BadRun: ``out`` holds something else or other settings, or another run works in it.
-        NoGraph, NoCluster: before the first question.
+        NoGraph, BadRun: before the first question.
         AllFailed: the first questions all failed.
     """
     started, folder, asked = time.monotonic(), Path(out), list[bool]()
@@ -279,7 +278,7 @@ def open_ray(cluster: Cluster) -> Iterator[Any]:
 
     Raises:
         MissingExtra: Ray is not installed.
-        NoCluster: nothing answers at the address, or there are too few GPUs.
+        BadRun: nothing answers at the address, or there are too few GPUs.
     """
     # Read by Ray when it is imported; a user's own values stand.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -298,11 +297,11 @@ def open_ray(cluster: Cluster) -> Iterator[Any]:
         if is_ours:
             ray.init(address=address, log_to_driver=False, logging_level="ERROR", **options)
     except (Exception, SystemExit) as error:  # Ray ends the process if a node does not answer
-        raise NoCluster(f"Ray at {address} cannot be used: {describe_error(error)}") from error
+        raise BadRun(f"Ray at {address} cannot be used: {describe_error(error)}") from error
     try:
         gpus, wanted = ray.cluster_resources().get("GPU", 0), cluster.gpus_per_actor
         if gpus < wanted * cluster.actors:
-            raise NoCluster(f"{cluster.actors} actors want {wanted:g} GPUs each, not {gpus:g}")
+            raise BadRun(f"{cluster.actors} actors want {wanted:g} GPUs each, not {gpus:g}")
         yield ray
     finally:
         if is_ours:

@@ -15,7 +15,7 @@ import pytest
 
 from selfcorrect_rag.batch import Cluster, NoGraph, batch_questions
 from selfcorrect_rag.batch.run import open_ray
-from selfcorrect_rag.errors import NoCluster
+from selfcorrect_rag.errors import BadRun
 from tests.batch.test_batch import SCRIPTED, rows_of, write
 
 pytestmark = pytest.mark.slow
@@ -130,7 +130,7 @@ def test_errors_of_a_cluster(ray: Any, tmp_path: Path) -> None:
     factory = "tests.batch.scripted:broken_factory"
     with pytest.raises(NoGraph, match=r"on a worker: .*no weights here"):
         batch_questions(questions, factory, tmp_path / "a", cluster=Cluster())
-    with pytest.raises(NoCluster, match="want 1 GPUs each"):
+    with pytest.raises(BadRun, match="want 1 GPUs each"):
         batch_questions(questions, SCRIPTED, tmp_path / "b", cluster=Cluster(gpus_per_actor=1))
 
 
@@ -138,5 +138,5 @@ def test_no_cluster_answers(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     ray.shutdown()
     questions = slow_questions(tmp_path, 1, 0)
-    with pytest.raises(NoCluster, match=r"127.0.0.1:1 cannot be used"):
+    with pytest.raises(BadRun, match=r"127.0.0.1:1 cannot be used"):
         batch_questions(questions, SCRIPTED, tmp_path / "o", cluster=Cluster("127.0.0.1:1"))
