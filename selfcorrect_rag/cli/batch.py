@@ -18,7 +18,6 @@ AT_LEAST_1 = click.IntRange(1)
 @graph_option
 @config_options
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column the answers have too.")
-@click.option("--retry-failed", is_flag=True, help="Ask again the questions that failed.")
 @click.option(
     "--in-flight", type=AT_LEAST_1, default=16, show_default=True, help="Questions at a time."
 )
@@ -31,9 +30,9 @@ def batch_command(
 ) -> int:
     """Answer the QUESTIONS in files: JSONL or CSV with a column `question`.
 
-    The same command resumes a run that was stopped.
+    The same command resumes a run that was stopped, and asks again what failed.
     """
-    how = {name: options.pop(name) for name in ("keep", "retry_failed", "in_flight")}
+    how = {name: options.pop(name) for name in ("keep", "in_flight")}
     config = config_from(graph=graph, **options)
     from selfcorrect_rag.batch import Cluster, batch_questions
 
@@ -49,8 +48,8 @@ def batch_command(
     )
     tell(
         f"{count(summary.rows, 'row')} in {out}, {summary.asked:,} of them new, in "
-        f"{summary.seconds:,.1f} s; {count(summary.model_calls or 0, 'model call')}."
+        f"{summary.seconds:,.1f} s; {count(summary.model_calls, 'model call')}."
     )
     if summary.failed:
-        tell(f"{summary.failed:,} failed; --retry-failed asks them again", err=True)
+        tell(f"{summary.failed:,} failed; the same command asks them again", err=True)
     return int(bool(summary.failed))

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag.batch import NoGraph, Summary, batch_questions
-from selfcorrect_rag.batch.rows import COLUMNS, answered, read_questions
-from selfcorrect_rag.batch.run import Source
+from selfcorrect_rag.batch import Summary, batch_questions
+from selfcorrect_rag.batch.run import COLUMNS, answered, read_questions
 from selfcorrect_rag.errors import BadRows, BadRun
 from selfcorrect_rag.evaluation.runner import AllFailed
 from selfcorrect_rag.serving.config import BadOption
@@ -125,16 +124,15 @@ def test_a_stopped_run_asks_only_what_is_left(tmp_path: Path) -> None:
     assert (summary.rows, summary.asked) == (20, 0)
 
 
-def test_failed_rows_are_asked_again_on_demand(tmp_path: Path) -> None:
+def test_failed_rows_are_asked_again(tmp_path: Path) -> None:
     questions, out = scripted(tmp_path, "a", "fails", "b"), tmp_path / "out"
     summary = batch_questions(questions, SCRIPTED, out)
     assert (summary.rows, summary.failed) == (3, 1)
     row = rows_of(out)[1]
     assert (row["error"], row["answer"]) == ("ValueError: no answer", None)
     assert list(row) == list(COLUMNS)
-    assert batch_questions(questions, SCRIPTED, out).asked == 0
     (tmp_path / "calls.mended").touch()
-    summary = batch_questions(questions, SCRIPTED, out, retry_failed=True)
+    summary = batch_questions(questions, SCRIPTED, out)
     assert (summary.rows, summary.failed, summary.asked) == (3, 0, 1)
     answers = [row["answer"] for row in rows_of(out)]
     assert answers == ["answer to a", "answer to fails", "answer to b"]
@@ -160,7 +158,7 @@ def test_a_folder_has_one_run(tmp_path: Path) -> None:
 def test_graphs_that_cannot_be_made(tmp_path: Path) -> None:
     questions = scripted(tmp_path, "a")
     for name, reason in (("broken_factory", "no weights here"), ("NO_GRAPH", "got int|makes no")):
-        with pytest.raises(NoGraph, match=reason):
+        with pytest.raises(BadRun, match=reason):
             batch_questions(questions, f"tests.batch.scripted:{name}", tmp_path / name)
     with pytest.raises(BadOption, match="there is no setting"):
         batch_questions(questions, "crag", tmp_path / "x", config={"upperr": 1})
@@ -193,15 +191,3 @@ def test_values_that_json_lacks_become_text() -> None:
     """A custom graph may cite a path; the other questions are asked all the same."""
     result = {"answer": "a", "citations": [{"number": 1, "source": Path("notes.md")}]}
     assert answered(result, FREE)["citations"][0]["source"] == "notes.md"
-
-
-def test_workers_in_another_folder_read_the_same_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for folder in ("web", ".selfcorrect/index"):
-        (tmp_path / folder).mkdir(parents=True)
-    given = {"web": "web", "chat_model": "openai:web"}
-    index, web = str(tmp_path / ".selfcorrect/index"), str(tmp_path / "web")
-    assert Source("crag", given).located().config == {**given, "web": web, "index": index}
-    assert Source(ECHO, {}).located() == Source(ECHO, {})

@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 
-from selfcorrect_rag.batch import Cluster, NoGraph, batch_questions
+from selfcorrect_rag.batch import Cluster, batch_questions
 from selfcorrect_rag.batch.run import open_ray
 from selfcorrect_rag.errors import BadRun
+from selfcorrect_rag.search import Index
 from tests.batch.test_batch import SCRIPTED, rows_of, write
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+NAMES = ("Austen", "Eliot", "Woolf")
 DRIVER = """
 import sys
 from selfcorrect_rag.batch import Cluster, batch_questions
 questions, out, address = sys.argv[1:]
-cluster = Cluster(address, actors=2)
-batch_questions(questions, "tests.batch.scripted:make_graph", out, cluster=cluster, batch_size=10,
-                in_flight=2)
+cluster = Cluster(address, actors=2, batch_size=10)
+batch_questions(questions, "tests.batch.scripted:make_graph", out, cluster=cluster, in_flight=2)
 """
 
 
@@ -63,17 +65,18 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_rows_are_those_of_a_local_run(ray: Any, tmp_path: Path) -> None:
-    asked = [
-        "Who discovered penicillin?",
-        "Who wrote Middlemarch?",
-        "What is the capital of France?",
-    ]
-    file = write(tmp_path / "q.jsonl", *({"question": text} for text in asked))
+def test_rows_are_those_of_a_local_run(
+    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # not the folder of the workers
+    with Index("own") as index:
+        index.add(Document(f"{name} wrote the book {n}.") for n, name in enumerate(NAMES))
+    asked = [{"question": f"Who wrote the book {n}?"} for n in range(len(NAMES))]
+    file = write(tmp_path / "q.jsonl", *asked)
     tables = []
-    for cluster in (None, Cluster(actors=2)):
+    for cluster in (None, Cluster(actors=2, batch_size=2)):
         out = tmp_path / str(cluster is None)
-        given: dict[str, Any] = {"config": {"web": "none"}, "in_flight": 1, "batch_size": 2}
+        given: dict[str, Any] = {"config": {"index": "own"}, "in_flight": 1}
         summary = batch_questions(file, "crag", out, cluster=cluster, **given)
         assert (summary.rows, summary.failed, summary.asked) == (3, 0, 3)
         tables.append([{**row, "seconds": 0} for row in rows_of(out)])
@@ -94,8 +97,8 @@ def test_a_killed_actor_is_replaced(ray: Any, tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    cluster = Cluster(actors=1)
-    summary = batch_questions(questions, SCRIPTED, out, cluster=cluster, in_flight=4, batch_size=30)
+    cluster = Cluster(actors=1, batch_size=30)
+    summary = batch_questions(questions, SCRIPTED, out, cluster=cluster, in_flight=4)
     killer.join()
     assert (summary.rows, summary.failed) == (60, 0)
     again = {name for pid, name in calls(tmp_path) if pid != killed[0]}
@@ -128,7 +131,7 @@ def test_a_killed_driver_is_resumed(ray: Any, tmp_path: Path) -> None:
 def test_errors_of_a_cluster(ray: Any, tmp_path: Path) -> None:
     questions = slow_questions(tmp_path, 5, 0)
     factory = "tests.batch.scripted:broken_factory"
-    with pytest.raises(NoGraph, match=r"on a worker: .*no weights here"):
+    with pytest.raises(BadRun, match=r"on a worker: .*no weights here"):
         batch_questions(questions, factory, tmp_path / "a", cluster=Cluster())
     with pytest.raises(BadRun, match="want 1 GPUs each"):
         batch_questions(questions, SCRIPTED, tmp_path / "b", cluster=Cluster(gpus_per_actor=1))
