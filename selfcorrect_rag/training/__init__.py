@@ -4,25 +4,7 @@ from collections.abc import Callable
 from inspect import cleandoc
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.training.critic import (
-    CriticDataOptions,
-    CriticOptions,
-    label_critic_data,
-    train_critic,
-)
-from selfcorrect_rag.training.evaluator import EvaluatorOptions, train_evaluator
-from selfcorrect_rag.training.generator import (
-    GeneratorDataOptions,
-    GeneratorOptions,
-    make_generator_data,
-    train_generator,
-)
-from selfcorrect_rag.training.instruct import (
-    InstructOptions,
-    RationaleOptions,
-    make_rationales,
-    train_instruct,
-)
+from selfcorrect_rag.training import critic, evaluator, generator, instruct
 from selfcorrect_rag.training.rows import Options
 
 
@@ -40,12 +22,12 @@ class Entrypoint(NamedTuple):
 
 
 ENTRYPOINTS = {
-    "critic-data": Entrypoint(label_critic_data, CriticDataOptions),
-    "critic": Entrypoint(train_critic, CriticOptions),
-    "generator-data": Entrypoint(make_generator_data, GeneratorDataOptions),
-    "generator": Entrypoint(train_generator, GeneratorOptions),
-    "evaluator": Entrypoint(train_evaluator, EvaluatorOptions),
-    "rationales": Entrypoint(make_rationales, RationaleOptions),
-    "instruct": Entrypoint(train_instruct, InstructOptions),
+    "critic-data": Entrypoint(critic.label_critic_data, critic.CriticDataOptions),
+    "critic": Entrypoint(critic.train_critic, critic.CriticOptions),
+    "generator-data": Entrypoint(generator.make_generator_data, generator.GeneratorDataOptions),
+    "generator": Entrypoint(generator.train_generator, generator.GeneratorOptions),
+    "evaluator": Entrypoint(evaluator.train_evaluator, evaluator.EvaluatorOptions),
+    "rationales": Entrypoint(instruct.make_rationales, instruct.RationaleOptions),
+    "instruct": Entrypoint(instruct.train_instruct, instruct.InstructOptions),
 }
 """The trainings by their names on the command line."""

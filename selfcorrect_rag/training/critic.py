@@ -1,12 +1,14 @@
 """Self-RAG's critic: its data, a language model's reflection tokens (section 3.2.1, A.1), and its
 fine-tuning on them (Eq. 1, B.1)."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
+from statistics import fmean
+from typing import Any, Literal
 
 from langchain_core.runnables import Runnable
-from pydantic import field_validator
 
 from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.journal import write_rows
@@ -18,7 +20,7 @@ from selfcorrect_rag.prompts.self_rag import question_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
 from selfcorrect_rag.training import fine_tuning
 from selfcorrect_rag.training.fine_tuning import MASKED, CausalOptions, Examples
-from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all, request_key
+from selfcorrect_rag.training.labelling import LabellingOptions, Request, ask_all
 from selfcorrect_rag.training.rows import (
     PARTS,
     Filled,
@@ -76,15 +78,8 @@ class CriticRow(Row):
     key: str
     instruction: str
     input: str
-    token: str
+    token: Literal[tuple(GROUP_OF)]  # type: ignore[valid-type]
     part: PartOfData
-
-    @field_validator("token")
-    @classmethod
-    def _known(cls, token: str) -> str:
-        if token not in GROUP_OF:
-            raise ValueError(f"{token} is not a reflection token")
-        return token
 
     @property
     def critic_input(self) -> CriticInput:
@@ -97,50 +92,43 @@ def label_critic_data(
 ) -> dict[str, Any]:
     """Label rows with reflection tokens by any chat model: the data of Self-RAG's critic.
 
-    Writes JSONL with the official fields (instruction, input, output, task) and ``key``, ``group``,
-    ``part``, ``token`` and ``explanation``. Each of the paper's prompts (tables 8 to 12) is asked
-    about each row that has what it needs, and once about equal ones.
-
-    Returns:
-        The counts of :func:`~.labelling.ask_all`, and the ``tokens``.
+    Each of the paper's prompts (tables 8 to 12) is asked about each row that has what it needs, and
+    once about equal ones. Rows have the official fields (instruction, input, output, task) and
+    more. Returns the counts of :func:`~.labelling.ask_all`, and the ``tokens``.
     """
     requests: list[Request] = []
     rows: dict[str, dict[str, Any]] = {}
     instances = [row.instance for row in read_rows(options.data, CriticInstance)]
     for name, prompt in CRITIQUE_PROMPTS.items():
         for instance in instances:
-            if not prompt.lacks(instance):
-                requests.append(_request(prompt, instance))
-                rows.setdefault(requests[-1].key, _row(name, prompt, instance))
+            if prompt.lacks(instance):
+                continue
+            text = prompt.prompt(instance)
+            known = f"{prompt.group}\0{text}".encode(errors="surrogatepass")
+            key = hashlib.sha256(known).hexdigest()[:32]
+            requests.append(Request(key, text, partial(_read, prompt)))
+            given, question = critic_input(prompt, instance), instance.instruction
+            if instance.input:
+                question = question_text(instance.input, instance.instruction)
+            rows[key] = rows.get(key) or {
+                "key": key,
+                "group": given.group,
+                "task": _OFFICIAL_TASKS.get(name, name),
+                "part": part_of(question),
+                "instruction": given.instruction,
+                "input": given.input,
+            }
     labels, counts = ask_all(options, requests, model, progress)
-    made = [{"key": key, **row, **labels[key]} for key, row in rows.items() if key in labels]
+    made = [{**row, **labels[key]} for key, row in rows.items() if key in labels]
     write_rows(options.out, made)
     return {**counts, "tokens": dict(Counter(row["token"] for row in made))}
 
 
-def _request(prompt: CritiquePrompt, instance: Instance) -> Request:
-    def read(answer: Any) -> Mapping[str, Any] | None:
-        found = prompt.read(written_text(answer))
-        if found is None:
-            return None
-        return {"output": found.token, "token": found.token, "explanation": found.explanation}
-
-    text = prompt.prompt(instance)
-    return Request(request_key(prompt.group, text), text, read)
-
-
-def _row(name: str, prompt: CritiquePrompt, instance: Instance) -> dict[str, Any]:
-    """The fields of a row besides its label."""
-    given, question = critic_input(prompt, instance), instance.instruction
-    if instance.input:
-        question = question_text(instance.input, instance.instruction)
-    return {
-        "group": given.group,
-        "task": _OFFICIAL_TASKS.get(name, name),
-        "part": part_of(question),
-        "instruction": given.instruction,
-        "input": given.input,
-    }
+def _read(prompt: CritiquePrompt, answer: Any) -> Mapping[str, Any] | None:
+    found = prompt.read(written_text(answer))
+    if found is None:
+        return None
+    return {"output": found.token, "token": found.token, "explanation": found.explanation}
 
 
 def train_critic(
@@ -148,11 +136,8 @@ def train_critic(
 ) -> dict[str, Any]:
     """Fine-tune Self-RAG's critic on a teacher's labels, and test it on held-out questions.
 
-    See :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "critic"``.
-
-    Returns:
-        See :func:`~.fine_tuning.tune_causal`; also ``rows`` by part, and for ``development`` and
-        ``test`` the :func:`agreement` (the paper's figure 5).
+    The result is ``out / "critic"``. The report is that of :func:`~.fine_tuning.tune_causal`, with
+    ``rows`` by part, and the :func:`agreement` on ``development`` and ``test`` (figure 5).
     """
     # The order depends on the rows alone.
     rows = sorted(read_rows(options.data, CriticRow), key=lambda row: row.key)
@@ -183,17 +168,16 @@ def agreement(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     """Compare pairs of the right token and the one of its group that was given.
 
     Returns:
-        By group: the ``accuracy`` and the ``base_rate`` of always giving the commonest token, in
-        [0, 1] or None without pairs, and the ``confusion``: counts by right and given token.
+        By group the ``accuracy``, and the ``base_rate`` of always giving the commonest token; both
+        in [0, 1], or None without pairs.
     """
-    found = Counter(pairs)
-    accuracy: dict[str, float | None] = {}
-    base_rate: dict[str, float | None] = {}
-    confusion = {}
-    for group, of in TOKENS.items():
-        confusion[group] = {right: {given: found[right, given] for given in of} for right in of}
-        totals = [sum(row.values()) for row in confusion[group].values()]
-        hits = sum(found[token, token] for token in of)
-        accuracy[group] = hits / sum(totals) if any(totals) else None
-        base_rate[group] = max(totals) / sum(totals) if any(totals) else None
-    return {"accuracy": accuracy, "base_rate": base_rate, "confusion": confusion}
+    found: dict[str, list[tuple[str, str]]] = {group: [] for group in TOKENS}
+    for right, given in pairs:
+        found[GROUP_OF[right]].append((right, given))
+    accuracy: dict[str, float | None] = dict.fromkeys(TOKENS)
+    base_rate = accuracy.copy()
+    for group, some in found.items():
+        if some:
+            accuracy[group] = fmean(right == given for right, given in some)
+            base_rate[group] = max(Counter(right for right, _ in some).values()) / len(some)
+    return {"accuracy": accuracy, "base_rate": base_rate}

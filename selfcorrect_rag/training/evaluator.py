@@ -37,7 +37,7 @@ class EvaluatorOptions(
     learning_rate=1e-4,
     warmup_ratio=0.0,
     batch_size=12,
-    per_device_batch_size=0,
+    per_device_batch_size=12,
     max_length=MAX_TOKENS,
 ):
     """Options of ``train evaluator``, the official code's; rows are {question, positives,
@@ -70,12 +70,9 @@ def train_evaluator(
 ) -> dict[str, Any]:
     """Fine-tune CRAG's retrieval evaluator, calibrate its thresholds and test both.
 
-    See :mod:`~selfcorrect_rag.training.fine_tuning`. Thresholds are calibrated on development
-    questions and written into the result, ``out / "evaluator"``; the report is on test questions.
-
-    Returns:
-        ``questions`` by part; the ``calibration``; and of the ``test`` part how many ``pairs``, the
-        ``auc`` and what the thresholds do (``actions``).
+    Thresholds are calibrated on development questions and written into the result,
+    ``out / "evaluator"``. The report has the ``questions`` by part, the ``calibration``, and of the
+    ``test`` part how many ``pairs``, the ``auc`` and what the thresholds do (``actions``).
     """
     rows, folder = read_rows(options.data, Graded), options.out / "evaluator"
     if os.environ.get("WORLD_SIZE", "1") != "1":
@@ -89,10 +86,7 @@ def train_evaluator(
             )
     from transformers import DataCollatorWithPadding
 
-    model, tokenizer = base or _load(options.model)
-    _check_end(model, tokenizer, options.model)
-    model.config.problem_type = "regression"
-    model.config.pad_token_id = tokenizer.pad_token_id
+    model, tokenizer = _load(options.model, base)
     pairs = PairTokenizer(tokenizer, max_tokens=max_input_tokens(model, options.max_length))
     labelled = [(row.question, text, label) for row in parts["train"] for text, label in row.pairs]
     encoded = pairs.encode([(question, text) for question, text, _ in labelled])
@@ -120,10 +114,8 @@ def calibrate_evaluator(
     """Choose the thresholds of any evaluator by :func:`~selfcorrect_rag.thresholds.calibrate`, from
     questions on which it was not trained.
 
-    Returns:
-        The :class:`~selfcorrect_rag.thresholds.Calibration` as JSON values, on the rows that chose
-        it, which is optimistic. Under ``held_out`` thresholds of each half of the questions, on the
-        other half; empty if there are too few.
+    Returns the calibration on the rows that chose it, which is optimistic; under ``held_out`` that
+    of each half of the questions on the other half, empty if there are too few.
     """
     # In an order that depends on the questions alone, not on how a file is sorted.
     ordered = sorted(rows, key=lambda row: zlib.crc32(row.question.encode()))
@@ -169,19 +161,17 @@ def _as_json(calibration: Calibration) -> dict[str, Any]:
     return {**calibration._asdict(), "thresholds": thresholds}
 
 
-def _load(name: str) -> tuple[Any, Any]:
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+def _load(name: str, base: tuple[Any, Any] | None) -> tuple[Any, Any]:
+    """Return ``base`` or the named classifier, and check that its score can be read."""
+    from transformers import AutoModelForSequenceClassification as Classifier
+    from transformers import AutoTokenizer
 
-    with loading(name):
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForSequenceClassification.from_pretrained(
-            name, num_labels=1, dtype="float32"
-        )
-    return model, tokenizer
-
-
-def _check_end(model: Any, tokenizer: Any, name: str) -> None:
-    """A decoder is read at the last token that is not padding, a T5 at its end token."""
+    if base is None:
+        with loading(name):
+            model = Classifier.from_pretrained(name, num_labels=1, dtype="float32")
+            base = model, AutoTokenizer.from_pretrained(name)
+    model, tokenizer = base
+    # A decoder is read at the last token that is not padding, a T5 at its end token.
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     ends = tokenizer("a")["input_ids"][-1:] == [tokenizer.eos_token_id]
     if tokenizer.pad_token is None or (model.config.is_encoder_decoder and not ends):
@@ -189,3 +179,6 @@ def _check_end(model: Any, tokenizer: Any, name: str) -> None:
             f"the tokenizer of {name} adds no end token (eos_token), at which the score is read; "
             "give a base whose tokenizer does, such as google-t5/t5-large"
         )
+    model.config.problem_type = "regression"
+    model.config.pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer

@@ -1,14 +1,10 @@
 """The common parts of all fine-tunings: options, transformers' Trainer, LoRA, export, masked rows.
 
-A fine-tuning takes options, and perhaps a ``base``: a model and its tokenizer to start from instead
-of ``options.model``, changed in place. The same call resumes from the newest checkpoint in the
-folder ``out``, to the same weights. ``out`` gets the trained model (after LoRA merged, and the
-adapter alone as ``adapter``), ``checkpoints`` and ``report.json``, which is also returned. Unfit
-data or models raise BadTrainingData, a base that cannot be loaded ModelNotFound, and ``out`` with
-other options or data BadRun.
+A fine-tuning takes options, and perhaps a ``base``: a model and its tokenizer to start from, which
+are changed in place. The same call resumes from the newest checkpoint, to the same weights. The
+folder ``out`` gets the model, ``checkpoints`` and ``report.json``, which is also returned.
 """
 
-import json
 import os
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +16,7 @@ from typing import Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from selfcorrect_rag.errors import BadTrainingData, require
-from selfcorrect_rag.journal import check_run, digest, open_run, replace_file
+from selfcorrect_rag.journal import check_run, digest, open_run, write_rows
 from selfcorrect_rag.models.checkpoints import load_language_model, save_tokenizer
 from selfcorrect_rag.training.rows import Options, Share
 
@@ -45,8 +41,8 @@ class TuningOptions(Options):
     """Share of the steps before the peak learning rate."""
     batch_size: PositiveInt = 128
     """Rows of an optimizer step, over all processes."""
-    per_device_batch_size: NonNegativeInt = 1
-    """Rows of one forward pass of a process; 0: all of its share."""
+    per_device_batch_size: PositiveInt = 1
+    """Rows of one forward pass of a process."""
     max_length: PositiveInt = 2048
     """Tokens to which a row is shortened."""
     seed: NonNegativeInt = 0
@@ -66,14 +62,13 @@ class CausalOptions(TuningOptions):
 
 def prepare(options: TuningOptions, rows: Iterable[object]) -> dict[str, Any]:
     """Check everything before a model is loaded, seed all generators, and identify the run."""
-    transformers = require("transformers", "train")
     require("accelerate", "train")
-    _batches(options)
+    _accumulation(options)
     if getattr(options, "lora_rank", 0) and _is_sharded():
         raise BadTrainingData("lora_rank needs whole weights; launch without FSDP and DeepSpeed")
     run_id = {**options.identity, "data": digest(map(repr, rows))}
     check_run(options.out, run_id)
-    transformers.set_seed(options.seed)
+    require("transformers", "train").set_seed(options.seed)
     return run_id
 
 
@@ -84,6 +79,8 @@ def load_decoder(options: CausalOptions, base: Any) -> tuple[Any, Any]:
     model, tokenizer = base or load_language_model(options.model, dtype)
     if model.config.is_encoder_decoder:
         raise BadTrainingData(f"{options.model} has an encoder; give a causal language model")
+    if tokenizer.eos_token_id is None:
+        raise BadTrainingData(f"the tokenizer of {options.model} has no end token (eos_token)")
     return model, tokenizer
 
 
@@ -102,32 +99,24 @@ def fine_tune(
     from transformers import Trainer, TrainingArguments
 
     cuda = torch.cuda.is_available()
-    per_device, accumulation = _batches(options)
+    same = {"num_train_epochs", "learning_rate", "lr_scheduler_type", "seed", "save_steps"}
     own: dict[str, Any] = {
+        **options.model_dump(include=same),
         "output_dir": str(options.out / "checkpoints"),
-        "num_train_epochs": options.num_train_epochs,
-        "learning_rate": options.learning_rate,
-        "lr_scheduler_type": options.lr_scheduler_type,
         "warmup_steps": options.warmup_ratio,
-        "per_device_train_batch_size": per_device,
+        "per_device_train_batch_size": options.per_device_batch_size,
         "per_device_eval_batch_size": 1,
-        "gradient_accumulation_steps": accumulation,
-        "seed": options.seed,
+        "gradient_accumulation_steps": _accumulation(options),
         "data_seed": options.seed,  # so that a resumed run sees the rest of the rows
         "dataloader_pin_memory": cuda,
         "use_cpu": not cuda and not torch.backends.mps.is_available(),
         "bf16": _has_bfloat16(),
         "logging_steps": min(50, options.save_steps),
-        "save_steps": options.save_steps,
         "save_total_limit": 2,
         "report_to": [],
     }
-    try:
-        arguments = TrainingArguments(**{**own, **options.trainer})
-    except (TypeError, ValueError) as error:
-        raise BadTrainingData(f"trainer: {error}") from error
-    data: Any = examples
-    trainer = Trainer(model=model, args=arguments, train_dataset=data, data_collator=collate)
+    arguments = TrainingArguments(**{**own, **options.trainer})
+    trainer = Trainer(model, arguments, collate, examples)
     with open_run(options.out, run_id) if is_main_process() else nullcontext():
         trainer.train(resume_from_checkpoint=newest_checkpoint(options.out / "checkpoints"))
     return trainer
@@ -135,13 +124,9 @@ def fine_tune(
 
 def newest_checkpoint(folder: Path) -> str | None:
     """Return the newest checkpoint that is whole: the Trainer writes its own state last."""
-    for path in sorted(folder.glob("checkpoint-*"), key=lambda p: -int(p.name.split("-")[1])):
-        try:
-            json.loads((path / "trainer_state.json").read_text(encoding="utf-8"))
-            return str(path)
-        except (OSError, ValueError):
-            continue
-    return None
+    states = folder.glob("checkpoint-*/trainer_state.json")
+    steps = {int(state.parent.name.split("-")[1]): state.parent for state in states}
+    return str(steps[max(steps)]) if steps else None
 
 
 @dataclass
@@ -157,8 +142,8 @@ class Examples:
         """Append a row whose loss is on the ids that are ``learned``."""
         labels = [i if is_learned else MASKED for i, is_learned in zip(ids, learned, strict=True)]
         # As lists, 150,000 rows would take gigabytes.
-        row = {"input_ids": array("i", ids), "labels": array("i", [MASKED, *labels[1:]])}
-        self.rows.append(row)
+        found = {"input_ids": array("i", ids), "labels": array("i", [MASKED, *labels[1:]])}
+        self.rows.append(found)
 
 
 def packed(rows: Sequence[Any]) -> dict[str, Any]:
@@ -184,10 +169,8 @@ def tune_causal(
     """Train a causal model, or a LoRA adapter that also trains the rows of ``tokens`` in embedding
     and head, and no others; :func:`export` it to ``folder``.
 
-    Returns:
-        The model, and for a report the ``rows`` trained on, held out, shortened and left out, the
-        ``tokens`` read and learned in a pass, and of the ``held_out`` rows the mean ``loss``
-        (negative natural log-probability per token; None without rows).
+    Returns the model and a report: numbers of ``rows`` by their fate, and the mean ``loss`` per
+    token, in nats, of the ``held_out`` rows (None without rows).
     """
     if not train.rows:
         raise BadTrainingData(f"no row is left to train on; {train.left_out} are too long")
@@ -207,28 +190,19 @@ def tune_causal(
         model = peft.get_peft_model(model, config)
     trainer = fine_tune(model, train.rows, packed, options, run_id)
     loss = trainer.evaluate(held_out.rows)["eval_loss"] if held_out.rows else None
-    labels = [row["labels"] for row in train.rows]
-    report: dict[str, Any] = {
-        "rows": {
-            "train": len(train.rows),
-            "held_out": len(held_out.rows),
-            "shortened": train.shortened + held_out.shortened,
-            "left_out": train.left_out + held_out.left_out,
-        },
-        "tokens": {
-            "read": sum(map(len, labels)),
-            "learned": sum(len(row) - row.count(MASKED) for row in labels),
-        },
-        "held_out": {"loss": loss},
+    rows = {
+        "train": len(train.rows),
+        "held_out": len(held_out.rows),
+        "shortened": train.shortened + held_out.shortened,
+        "left_out": train.left_out + held_out.left_out,
     }
-    return export(trainer, tokenizer, folder), report
+    return export(trainer, tokenizer, folder), {"rows": rows, "held_out": {"loss": loss}}
 
 
 def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
-    """Write the trained model and its tokenizer in the training's precision; return the model.
+    """Write the trained model in the training's precision, and its tokenizer; return the model.
 
-    An adapter is merged, and saved alone as ``adapter`` beside ``folder``. The first of several
-    processes writes; all must call.
+    An adapter is merged, and saved alone beside ``folder``. All of several processes must call.
     """
     import torch
 
@@ -255,8 +229,7 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
 def write_report(out: Path, report: dict[str, Any]) -> dict[str, Any]:
     """Write ``report.json`` into ``out`` and return the report."""
     if is_main_process():
-        with replace_file(out / "report.json") as draft:
-            draft.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        write_rows(out / "report.json", [report])
     return report
 
 
@@ -271,17 +244,15 @@ def _has_bfloat16() -> bool:
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported()
 
 
-def _batches(options: TuningOptions) -> tuple[int, int]:
-    """Per-device batch size and gradient accumulation steps."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    share, rest = divmod(options.batch_size, processes)
-    per_device = options.per_device_batch_size or share
-    if rest or not share or share % per_device:
+def _accumulation(options: TuningOptions) -> int:
+    """Return the forward passes of a process for one optimizer step."""
+    rows = options.per_device_batch_size * int(os.environ.get("WORLD_SIZE", "1"))
+    if options.batch_size % rows:
         raise BadTrainingData(
-            f"batch_size {options.batch_size} must be a multiple of per_device_batch_size "
-            f"{per_device} times {processes} processes"
+            f"batch_size {options.batch_size} must be a multiple of per_device_batch_size times "
+            f"processes, {rows}"
         )
-    return per_device, share // per_device
+    return options.batch_size // rows
 
 
 def _is_sharded() -> bool:

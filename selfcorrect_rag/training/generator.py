@@ -1,8 +1,6 @@
 """Self-RAG's generator: its data, outputs with a critic's reflection tokens and retrieved passages
 (3.2.2, A.2, Algorithm 3), and its fine-tuning on them (Algorithm 2, B.1)."""
 
-import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
@@ -20,8 +18,8 @@ from selfcorrect_rag.errors import (
     BadTrainingData,
     PromptTooLong,
     RetrievalFailed,
-    describe_error,
     require,
+    wrap_errors,
 )
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.journal import Journal, open_run, refuse_foreign, run_folder, write_rows
@@ -52,6 +50,7 @@ from selfcorrect_rag.training.rows import (
     Progress,
     Row,
     Share,
+    fingerprint,
     hold_out,
     read_rows,
 )
@@ -101,16 +100,7 @@ class GeneratorRow(Row):
     @property
     def digest(self) -> str:
         """A fingerprint of the row."""
-        known = json.dumps(list(self.model_dump().values()))
-        return hashlib.sha256(known.encode()).hexdigest()[:32]
-
-
-class Critique(NamedTuple):
-    """A judgement that a critic is asked for."""
-
-    prompt: str
-    """A key of :data:`~selfcorrect_rag.prompts.critic.CRITIQUE_PROMPTS`."""
-    instance: Instance
+        return fingerprint(list(self.model_dump().values()))
 
 
 @dataclass
@@ -133,17 +123,15 @@ class Segment:
     """A sentence of an output, and what was decided about it."""
 
     case: Instance
-    """The sentence in its row."""
     evidence: Sequence[Passage]
     """Passages found for the whole output."""
     wanted: str = RETRIEVAL
-    """The token of the group Retrieve that the critic gave it."""
     passages: list[Passage] = field(default_factory=list)
     chosen: int | None = None
-    """The one of the passages that the sentence is written from."""
+    """Index of the passage that the sentence is written from."""
 
 
-Judge = Callable[[list[Critique]], list[str]]
+Judge = Callable[[str, list[Instance]], list[str]]
 Retrieve = Callable[[list[str]], list[list[Passage]]]
 Decisions = dict[str, Any]
 """Everything that was decided about a row, as JSON; ``augmented`` is the row with passages and
@@ -153,26 +141,21 @@ reflection tokens in its output."""
 def augment(
     rows: Sequence[GeneratorRow], judge: Judge, retrieve: Retrieve, *, top_k: int, seed: int = 0
 ) -> list[Decisions]:
-    """Decide about ``rows`` in the order of Algorithm 3, together, so that critic and retriever get
-    large batches.
+    """Decide about ``rows`` in the order of Algorithm 3.
 
-    Args:
-        rows: rows without reflection tokens.
-        judge: returns a reflection token for each request, in their order.
-        retrieve: returns passages for each query, best first.
-        top_k: maximum passages of a query.
-        seed: decides which passage is taken if none supports a sentence.
+    All rows together, so that ``judge`` (tokens by a prompt of ``CRITIQUE_PROMPTS``) and
+    ``retrieve`` (passages for each query, best first) get large batches. ``seed`` decides which
+    passage is taken if none supports a sentence.
     """
 
     def ask(
         prompt: str, cases: list[tuple[Segment, Passage]]
     ) -> Iterator[tuple[tuple[Segment, Passage], str]]:
-        asked = [Critique(prompt, s.case._replace(evidence=p.whole)) for s, p in cases]
-        return zip(cases, judge(asked), strict=True)
+        asked = [s.case._replace(evidence=p.whole) for s, p in cases]
+        return zip(cases, judge(prompt, asked), strict=True)
 
     wholes = [Instance(row.instruction, row.input, row.output, segment=row.output) for row in rows]
-    tokens = judge([Critique(name, w) for w in wholes for name in ("retrieval", "utility")])
-    read = [i for i, token in enumerate(tokens[::2]) if token == RETRIEVAL]
+    read = [i for i, token in enumerate(judge("retrieval", wholes)) if token == RETRIEVAL]
     found = retrieve([_query(wholes[i]) for i in read])
     segments = {i: _split(wholes[i], passages) for i, passages in zip(read, found, strict=True)}
     every = [segment for of_row in segments.values() for segment in of_row]
@@ -192,14 +175,14 @@ def augment(
                 segment.passages = [replace(segment.evidence[0])]
             is_read = segment.wanted == CONTINUE or (is_read and segment.wanted == NO_RETRIEVAL)
     # ISREL of each passage, and ISSUP of the relevant ones (section 3.2.2).
-    each = [(s, passage) for s in every for passage in s.passages]
+    each = [(s, p) for s in every for p in s.passages]
     for (_, passage), token in ask("relevance", each):
         passage.isrel = token
-    for (_, passage), token in ask("groundness", [c for c in each if c[1].isrel == RELEVANT]):
+    for (_, passage), token in ask("groundness", [(s, p) for s, p in each if p.isrel == RELEVANT]):
         passage.issup = token
     return [
         _record(row, segments.get(i, []), utility, top_k, seed)
-        for i, (row, utility) in enumerate(zip(rows, tokens[1::2], strict=True))
+        for i, (row, utility) in enumerate(zip(rows, judge("utility", wholes), strict=True))
     ]
 
 
@@ -226,13 +209,9 @@ def _record(
         "row": row.model_dump(),
         "evidence": [asdict(p) for s in segments[:1] for p in s.evidence[:top_k]],
         "segments": [
-            {
-                "text": s.case.segment,
-                "wanted": s.wanted,
-                "passages": list(map(asdict, s.passages)),
-                "chosen": s.chosen,
-            }
+            {"text": s.case.segment, "wanted": s.wanted, "passages": passages, "chosen": s.chosen}
             for s in segments
+            for passages in [list(map(asdict, s.passages))]
         ],
         "augmented": augmented.model_dump(),
     }
@@ -244,13 +223,12 @@ def _query(case: Instance) -> str:
 
 
 def _split(whole: Instance, evidence: Sequence[Passage]) -> list[Segment]:
-    sentences = split_sentences(whole.output)
-    return [
-        Segment(
-            whole._replace(segment=sentence, preceding_sentences="".join(sentences[:i])), evidence
-        )
-        for i, sentence in enumerate(sentences)
-    ]
+    segments, before = [], ""
+    for sentence in split_sentences(whole.output):
+        case = whole._replace(segment=sentence, preceding_sentences=before)
+        segments.append(Segment(case, evidence))
+        before += sentence
+    return segments
 
 
 def split_sentences(output: str) -> list[str]:
@@ -303,7 +281,7 @@ def make_generator_data(
         The number of ``rows``, and the counts of the control ``tokens`` written.
     """
     rows, folder = read_rows(options.data, GeneratorRow), run_folder(options.out)
-    once = list({row.digest: row for row in rows}.values())
+    once = {row.digest: row for row in rows}
     refuse_foreign(options.out, DECISIONS)
     with ExitStack() as stack:
         if retriever is None:
@@ -313,7 +291,7 @@ def make_generator_data(
             critic = stack.enter_context(Critic.from_pretrained(options.critic))
         stack.enter_context(open_run(folder, options.identity))
         decided = Journal(folder / DECISIONS)
-        missing = [row for row in once if row.digest not in decided.rows]
+        missing = [row for digest, row in once.items() if digest not in decided.rows]
         judge, retrieve = partial(_judge, critic), partial(_retrieve, retriever)
         for start in range(0, len(missing), CHUNK):
             chunk = missing[start : start + CHUNK]
@@ -328,26 +306,20 @@ def make_generator_data(
     return {"rows": len(rows), "tokens": dict(written)}
 
 
-def _judge(critic: Critic, cases: list[Critique]) -> list[str]:
+def _judge(critic: Critic, prompt: str, cases: list[Instance]) -> list[str]:
     """Label ``cases``, equal ones once."""
-    inputs = [critic_input(CRITIQUE_PROMPTS[case.prompt], case.instance) for case in cases]
+    inputs = [critic_input(CRITIQUE_PROMPTS[prompt], case) for case in cases]
     once = list(dict.fromkeys(inputs))
     tokens = dict(zip(once, critic.judge(once), strict=True))
     return [tokens[given] for given in inputs]
 
 
 def _retrieve(retriever: Runnable[str, list[Document]], queries: list[str]) -> list[list[Passage]]:
-    """Find passages for each query, for equal ones once."""
-    once = list(dict.fromkeys(queries))
-    try:
-        results = retriever.batch(once, {"max_concurrency": 8})
-    except Exception as error:
-        reason = f"{describe_error(error)}; the same command resumes from here"
-        raise RetrievalFailed(reason) from error
-    found = dict(zip(once, results, strict=True))
+    with wrap_errors(RetrievalFailed, "the retriever"):
+        results = retriever.batch(queries, {"max_concurrency": 8})
     return [
-        [Passage(title_of(d), d.page_content) for d in found[query] if d.page_content.strip()]
-        for query in queries
+        [Passage(title_of(d), d.page_content) for d in found if d.page_content.strip()]
+        for found in results
     ]
 
 
@@ -356,18 +328,15 @@ def train_generator(
 ) -> dict[str, Any]:
     """Fine-tune Self-RAG's generator, a causal model that retrieves, writes and criticises.
 
-    Its vocabulary grows by the control tokens that it lacks. See
-    :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "generator"``.
-
-    Returns:
-        See :func:`~.fine_tuning.tune_causal`; also ``tokens`` added to the vocabulary.
+    Its vocabulary grows by the control tokens that it lacks. The result is ``out / "generator"``;
+    :func:`~.fine_tuning.tune_causal` describes the report.
     """
     rows = read_rows(options.data, GeneratorRow)
     if not any(part.text in GROUP_OF for row in rows for part, _ in output_parts(row.output)):
         raise BadTrainingData("no output has a reflection token; `train generator-data` adds them")
     run_id = fine_tuning.prepare(options, rows)
     model, tokenizer = fine_tuning.load_decoder(options, base)
-    added = add_control_tokens(model, tokenizer)
+    add_control_tokens(model, tokenizer)
     controlled = ControlledTokenizer(tokenizer)
     longest = max_input_tokens(model, options.max_length)
     parts = hold_out(rows, options.held_out_ratio)
@@ -376,7 +345,6 @@ def train_generator(
     _, report = fine_tuning.tune_causal(
         model, tokenizer, train, options, run_id, out, held_out=held_out, tokens=tokens
     )
-    report["tokens"]["added"] = added
     return fine_tuning.write_report(options.out, report)
 
 
@@ -408,8 +376,8 @@ def generator_examples(
 ) -> Examples:
     """Encode rows behind the prompt of inference, which is masked, each to at most ``longest`` ids.
 
-    A row that is too long loses the ends of its passages, the longest first, and is left out if
-    that is not enough: instruction and output are never cut.
+    A longer row loses the ends of its passages, the longest first. It is left out if that is not
+    enough.
     """
     found = Examples()
     for row in rows:
@@ -432,8 +400,6 @@ def add_control_tokens(model: Any, tokenizer: Any) -> int:
     import torch
     from tokenizers import AddedToken
 
-    if tokenizer.eos_token_id is None:
-        raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     known, present = len(tokenizer), tokenizer.get_added_vocab()
     missing = [token for token in CONTROL_TOKENS if token not in present]
     if not missing:
@@ -445,7 +411,5 @@ def add_control_tokens(model: Any, tokenizer: Any) -> int:
     ids = tokenizer.convert_tokens_to_ids(missing)
     with torch.no_grad():
         for end in (model.get_input_embeddings(), model.get_output_embeddings()):
-            for weights in (end.weight, getattr(end, "bias", None)):
-                if weights is not None:
-                    weights[ids] = weights[:known].float().mean(0).to(weights.dtype)
+            end.weight[ids] = end.weight[:known].float().mean(0).to(end.weight.dtype)
     return len(missing)

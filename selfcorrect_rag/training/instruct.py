@@ -1,8 +1,6 @@
 """InstructRAG: rationales, which explain how documents lead to a known answer (section 2.2,
 Algorithm 1), and INSTRUCTRAG-FT, a language model fine-tuned to write them (section 2.3)."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Literal
@@ -11,7 +9,6 @@ from langchain_core.documents import Document
 from langchain_core.runnables import Runnable
 from pydantic import AliasChoices, Field, PositiveInt, field_validator
 
-from selfcorrect_rag.errors import BadTrainingData
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.journal import write_rows
@@ -32,6 +29,7 @@ from selfcorrect_rag.training.rows import (
     Progress,
     Row,
     Share,
+    fingerprint,
     hold_out,
     read_rows,
 )
@@ -45,8 +43,6 @@ class RationaleOptions(LabellingOptions):
 
     dataset: Literal["asqa", "popqa", "triviaqa", "nq", "2wikimultihopqa"] = "nq"
     """The data set whose instruction (Table 8) to use."""
-    instruction: str = ""
-    """An instruction in place of the dataset's."""
     top_k: PositiveInt = 5
     """Maximum documents; the paper takes 10 for 2wikimultihopqa (Table 2)."""
     consistent_only: bool = False
@@ -84,8 +80,7 @@ class Sample(Row):
     def digest(self) -> str:
         """A fingerprint of the sample."""
         texts = [[title_of(document), document.page_content] for document in self.documents]
-        whole = json.dumps([self.question, self.answers, texts])
-        return hashlib.sha256(whole.encode()).hexdigest()[:32]
+        return fingerprint([self.question, self.answers, texts])
 
 
 class InstructRow(Row):
@@ -99,30 +94,41 @@ class InstructRow(Row):
 def make_rationales(
     options: RationaleOptions, llm: Runnable[Any, Any] | None = None, progress: Progress = None
 ) -> dict[str, Any]:
-    """Let a model explain how documents lead to the known answer: InstructRAG's data.
+    """Let any LangChain LLM or chat model explain how documents lead to the known answer:
+    InstructRAG's data.
 
-    A row of the result has ``question``, ``answers``, ``documents`` (numbered as the rationale
-    numbers them, the best one last as in the official code), ``rationale``, ``consistent``
-    (whether it contains an answer), and what INSTRUCTRAG-FT learns from, as chat messages:
-    ``prompt`` (Table 11) and ``completion``. ``llm`` is any LangChain LLM or chat model.
-
-    Returns:
-        The counts of :func:`~.labelling.ask_all`, the share of ``consistent`` rationales (the
-        paper: 0.89), and how many rows were ``written``.
+    A row has ``documents`` numbered as the rationale numbers them, the best one last as in the
+    official code, says whether the rationale is ``consistent`` (contains an answer), and has what
+    INSTRUCTRAG-FT learns from as chat messages: ``prompt`` (Table 11) and ``completion``. Returns
+    the counts of :func:`~.labelling.ask_all`, the share of ``consistent`` rationales (the paper:
+    0.89), and how many rows were ``written``.
     """
     rows = read_rows(options.data, Sample)
-    instruction = options.instruction or TASK_INSTRUCTIONS[options.dataset]
+    instruction = TASK_INSTRUCTIONS[options.dataset]
     shown = [row.documents[: options.top_k][::-1] for row in rows]
     requests = [
         Request(row.digest, rationale_prompt(row.question, d, row.answers, instruction), _read)
         for row, d in zip(rows, shown, strict=True)
     ]
     given, counts = ask_all(options, requests, llm, progress)
-    made = [
-        _row(row, given[row.digest]["rationale"], documents)
-        for row, documents in zip(rows, shown, strict=True)
-        if row.digest in given
-    ]
+    made = []
+    for row, documents in zip(rows, shown, strict=True):
+        if row.digest in given:
+            rationale = given[row.digest]["rationale"]
+            prompt = training_prompt(row.question, documents)
+            made.append(
+                {
+                    "question": row.question,
+                    "answers": list(row.answers),
+                    "documents": [
+                        {"title": title_of(d), "text": d.page_content} for d in documents
+                    ],
+                    "rationale": rationale,
+                    "consistent": contains_answer(rationale, row.answers),
+                    "prompt": [{"role": "user", "content": prompt}],
+                    "completion": [{"role": "assistant", "content": rationale}],
+                }
+            )
     kept = [row for row in made if row["consistent"] or not options.consistent_only]
     write_rows(options.out, kept)
     consistent = fmean(row["consistent"] for row in made) if made else None
@@ -138,34 +144,16 @@ def _read(answer: Any) -> dict[str, Any]:
     return {"rationale": text}
 
 
-def _row(sample: Sample, rationale: str, documents: Sequence[Document]) -> dict[str, Any]:
-    prompt = training_prompt(sample.question, documents)
-    return {
-        "question": sample.question,
-        "answers": list(sample.answers),
-        "documents": [{"title": title_of(d), "text": d.page_content} for d in documents],
-        "rationale": rationale,
-        "consistent": contains_answer(rationale, sample.answers),
-        "prompt": [{"role": "user", "content": prompt}],
-        "completion": [{"role": "assistant", "content": rationale}],
-    }
-
-
 def train_instruct(
     options: InstructOptions, progress: Progress = None, *, base: tuple[Any, Any] | None = None
 ) -> dict[str, Any]:
     """Fine-tune INSTRUCTRAG-FT, a causal language model that answers with rationales.
 
-    See :mod:`~selfcorrect_rag.training.fine_tuning`. The result is ``out / "model"``.
-
-    Returns:
-        See :func:`~.fine_tuning.tune_causal`.
+    The result is ``out / "model"``; :func:`~.fine_tuning.tune_causal` describes the report.
     """
     rows = read_rows(options.data, InstructRow)
     run_id = fine_tuning.prepare(options, rows)
     model, tokenizer = fine_tuning.load_decoder(options, base)
-    if tokenizer.eos_token_id is None:
-        raise BadTrainingData("the model's tokenizer has no end token (eos_token) to train")
     longest = max_input_tokens(model, options.max_length)
     parts = hold_out(rows, options.held_out_ratio)
     train, held_out = (instruct_examples(part, tokenizer, longest) for part in parts)
@@ -203,7 +191,7 @@ def _prompt_ids(tokenizer: Any, prompt: str) -> list[int]:
     if tokenizer.chat_template is None:
         ids: list[int] = tokenizer(f"{prompt}\n")["input_ids"]
         return ids[:-1] if ids[-1] == tokenizer.eos_token_id else ids
-    messages = [{"role": "user", "content": prompt}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    asked = [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
     # Only the template says what comes first: a second <s> would differ from inference.
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -1,6 +1,5 @@
 """Asks a language model many requests at a time; each answer is in a journal at once."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -55,16 +54,9 @@ def ask_all(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Ask ``model``, by default ``options.model``, every request that has no label yet.
 
-    Labels and failures are in the folder of the run that writes ``options.out``. A call that raises
-    is tried :data:`MAX_TRIES` times, and again by the next run, as malformed answers are.
-
-    Returns:
-        The labels by key; and for a report how many requests are ``labelled``, ``malformed`` and
-        ``failed``, and the ``usage`` of this run by model, as far as models report it.
-
-    Raises:
-        BadRun: ``out`` is another file or a run with other options, or another run writes it.
-        EngineFailed: :data:`MAX_FAILURES` requests in a row failed; what came before is kept.
+    Labels and failures are in the folder of the run that writes ``options.out``. The next run asks
+    again what was malformed or failed. Returns the labels by key; and for a report how many
+    requests are ``labelled``, ``malformed`` and ``failed``, and the ``usage`` of this run by model.
     """
     refuse_foreign(options.out, LABELS)
     folder = run_folder(options.out)
@@ -110,8 +102,3 @@ def ask_all(
     counts = {"labelled": len(once) - len(reasons), "malformed": malformed}
     usage_by_model = {name: dict(of_model) for name, of_model in usage.usage_metadata.items()}
     return labels.rows, {**counts, "failed": len(reasons) - malformed, "usage": usage_by_model}
-
-
-def request_key(group: str, prompt: str) -> str:
-    """The key of a judgement in files: the same group and prompt are the same request."""
-    return hashlib.sha256(f"{group}\0{prompt}".encode(errors="surrogatepass")).hexdigest()[:32]

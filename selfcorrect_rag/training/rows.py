@@ -1,13 +1,14 @@
 """The common parts of all training data: rows as pydantic models, options, and fixed splits."""
 
 import hashlib
+import json
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from langchain_core.documents import Document
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from selfcorrect_rag import journal
 from selfcorrect_rag.errors import BadTrainingData, one_line
@@ -19,16 +20,9 @@ Progress = Callable[[int, int], object] | None
 
 
 class Row(BaseModel):
-    """A row of a training file; null fields count as absent, unknown ones are ignored."""
+    """A row of a training file; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, row: Any) -> Any:
-        if not isinstance(row, dict):
-            return row
-        return {key: value for key, value in row.items() if value is not None}
 
 
 class Options(BaseModel):
@@ -84,12 +78,13 @@ R = TypeVar("R", bound=Row)
 
 
 def read_rows(path: Path, kind: type[R]) -> list[R]:
-    """Read the rows of a file; BadRows or BadTrainingData name the line (in a JSON list the place)
-    of an invalid one, its field and the expected fields."""
+    """Read the rows of a file, null fields as absent; BadRows or BadTrainingData name the line (in
+    a JSON list the place) of an invalid one, its field and the expected fields."""
     rows = []
     for number, row in journal.read_rows(path):
         try:
-            rows.append(kind.model_validate(row))
+            given = {key: value for key, value in row.items() if value is not None}
+            rows.append(kind.model_validate(given))
         except ValidationError as error:
             first = error.errors()[0]
             field = "".join(f"{name}: " for name in first["loc"][:1])
@@ -101,12 +96,13 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
     return rows
 
 
-def _words(question: str) -> bytes:
-    return " ".join(question.lower().split()).encode(errors="replace")
+def fingerprint(values: Sequence[Any]) -> str:
+    """Return 32 hexadecimal digits of JSON values."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:32]
 
 
 def part_of(question: str) -> PartOfData:
-    """The part of the data that a question belongs to, by its words: 7 in 10, 1 in 10, 2 in 10."""
+    """Return the part of the data that a question belongs to, by its words: 7 in 10, 1, 2."""
     bucket = zlib.crc32(_words(question)) % 10
     return "test" if bucket < 2 else "development" if bucket == 2 else "train"
 
@@ -115,7 +111,10 @@ def hold_out(rows: Sequence[R], share: float) -> tuple[list[R], list[R]]:
     """Part rows with a ``question`` into training and the ``share`` held out, by its words."""
     parts: tuple[list[R], list[R]] = ([], [])
     for row in rows:
-        question = row.question  # type: ignore[attr-defined]
-        digest = hashlib.sha256(_words(question)).digest()
+        digest = hashlib.sha256(_words(row.question)).digest()  # type: ignore[attr-defined]
         parts[int.from_bytes(digest[:4]) < share * 2**32].append(row)
     return parts
+
+
+def _words(question: str) -> bytes:
+    return " ".join(question.lower().split()).encode(errors="replace")

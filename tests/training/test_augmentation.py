@@ -7,11 +7,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.reflection import CONTROL_TOKENS, TOKENS
 from selfcorrect_rag.training.generator import (
-    Critique,
     Decisions,
     GeneratorRow,
     Passage,
@@ -31,22 +30,22 @@ class World:
 
     def __init__(
         self,
-        label: Callable[[Critique], str],
+        label: Callable[[str, Instance], str],
         found: Callable[[str], Sequence[str]] = lambda query: (),
     ) -> None:
         self._label, self._found = label, found
-        self.batches: list[list[Critique]] = []
+        self.batches: list[tuple[str, list[Instance]]] = []
         self.queries: list[str] = []
 
     def decide(self, *rows: GeneratorRow, top_k: int = 10, seed: int = 0) -> list[Decisions]:
         return augment(rows, self._judge, self._retrieve, top_k=top_k, seed=seed)
 
-    def asked(self, prompt: str) -> list[Critique]:
-        return [case for batch in self.batches for case in batch if case.prompt == prompt]
+    def asked(self, prompt: str) -> list[Instance]:
+        return [case for name, batch in self.batches for case in batch if name == prompt]
 
-    def _judge(self, cases: list[Critique]) -> list[str]:
-        self.batches.append(cases)
-        return [self._label(case) for case in cases]
+    def _judge(self, prompt: str, cases: list[Instance]) -> list[str]:
+        self.batches.append((prompt, cases))
+        return [self._label(prompt, case) for case in cases]
 
     def _retrieve(self, queries: list[str]) -> list[list[Passage]]:
         self.queries += queries
@@ -58,19 +57,19 @@ def rule(
     more: dict[str, str] | str = YES,
     passages: dict[str, tuple[str, str]] | None = None,
     utility: str = "[Utility:5]",
-) -> Callable[[Critique], str]:
+) -> Callable[[str, Instance], str]:
     """Labels by the first word of the sentence, and by the title of the passage."""
 
-    def label(case: Critique) -> str:
-        sentence = case.instance.segment.split()[0]
-        isrel, issup = (passages or {}).get(case.instance.evidence.split("\n")[0], ("", ""))
+    def label(prompt: str, case: Instance) -> str:
+        sentence = case.segment.split()[0]
+        isrel, issup = (passages or {}).get(case.evidence.split("\n")[0], ("", ""))
         return {
             "retrieval": retrieval,
             "utility": utility,
             "multi_retrieval": more if isinstance(more, str) else more.get(sentence, ""),
             "relevance": isrel,
             "groundness": issup,
-        }[case.prompt]
+        }[prompt]
 
     return label
 
@@ -98,7 +97,7 @@ def test_the_best_retrieved_passage_that_is_relevant_and_supports() -> None:
     world = World(rule(passages=judged), lambda query: "abcd")
     [one] = world.decide(ONE)
     assert output(one) == shown("c") + "[Relevant]It was her.[Partially supported][Utility:5]"
-    asked = [case.instance.evidence[0] for case in world.asked("groundness")]
+    asked = [case.evidence[0] for case in world.asked("groundness")]
     assert asked == ["b", "c", "d"], "not of an irrelevant passage (3.2.2)"
 
 
@@ -123,7 +122,7 @@ def test_sentences_are_judged_by_the_first_passage_and_by_what_precedes() -> Non
     """Official defects: preceding sentences never passed, or printed as None; two labels of 3."""
     world = World(rule(more=NONE), lambda query: "ab")
     world.decide(row("Count!", "One is so. Two is so. Three is so.", "it"))
-    asked = [case.instance for case in world.asked("multi_retrieval")]
+    asked = world.asked("multi_retrieval")
     assert [i.preceding_sentences for i in asked] == ["", "One is so. ", "One is so. Two is so. "]
     assert {i.evidence for i in asked} == {"a\ntext a"}
     prompt = CRITIQUE_PROMPTS["multi_retrieval"].prompt(asked[0])
@@ -194,10 +193,10 @@ def test_all_rows_share_their_batches() -> None:
         world = World(rule(passages=dict.fromkeys("ab", (REL, FULL))), lambda query: "abab")
         rows = [ONE.model_copy(update={"id": str(i)}) for i in range(number)]
         assert {len(d["segments"][0]["passages"]) for d in world.decide(*rows, top_k=3)} == {3}
-        return [len(batch) for batch in world.batches]
+        return [len(batch) for _, batch in world.batches]
 
-    assert sizes(1) == [2, 1, 3, 3]
-    assert sizes(31) == [62, 31, 93, 93]
+    assert sizes(1) == [1, 1, 3, 3, 1]
+    assert sizes(31) == [31, 31, 93, 93, 31]
 
 
 def test_control_tokens_as_text_stay_text() -> None:
@@ -209,7 +208,7 @@ def test_control_tokens_as_text_stay_text() -> None:
     assert tokens == [*(YES, "<paragraph>", "</paragraph>", REL, FULL) * 2, "[Utility:5]"]
     assert one["augmented"]["instruction"] == "Who \u2045No Retrieval]?"
     assert one["augmented"]["input"] == "\u2039paragraph>"
-    assert world.asked("utility")[0].instance.output == hostile, "a critic judges the text itself"
+    assert world.asked("utility")[0].output == hostile, "a critic judges the text itself"
 
 
 def split(output: str) -> list[str]:
@@ -241,8 +240,8 @@ def test_the_order_of_tokens_is_right_and_no_text_is_lost(
 ) -> None:
     text = "It was. " + "".join(sentences)
 
-    def label(case: Critique) -> str:
-        return random.choice(LABELS[case.prompt])
+    def label(prompt: str, case: Instance) -> str:
+        return random.choice(LABELS[prompt])
 
     [one] = World(label, lambda query: random.sample("abc", random.randint(0, 3))).decide(
         row("Who?", text)

@@ -51,12 +51,10 @@ def test_rows_and_report(tmp_path: Path) -> None:
     assert [len(row.documents) for row in read_rows(out, InstructRow)] == [5] * 9
 
 
-def test_the_prompt_has_the_instruction_of_the_data_set_or_another(tmp_path: Path) -> None:
+def test_the_prompt_has_the_instruction_of_the_data_set(tmp_path: Path) -> None:
     make(tmp_path / "a", asqa := Teacher(explain), dataset="asqa", top_k=7)
     assert "the question may be ambiguous" in asqa.asked[0]
     assert "Document [7] (Title: t0)" in asqa.asked[0]
-    make(tmp_path / "b", other := Teacher(explain), instruction="Do so.")
-    assert other.asked[0].endswith("Do so.")
 
 
 def test_a_killed_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
