@@ -194,13 +194,6 @@ def test_what_does_not_correct(name: str, argument: str, given: Any, message: st
         factories(**{argument: given})[name]()
 
 
-@pytest.mark.parametrize("name", ["self_rag", "self_crag"])
-def test_reflection_tokens_are_not_lost_behind_retries(name: str) -> None:
-    for llm in (reflecting().with_retry(), chat().with_fallbacks([reflecting()])):
-        with pytest.raises(BadArgument, match="would lose its reflection tokens: give the Refl"):
-            factories(llm=llm)[name]()
-
-
 # Functions
 
 
@@ -282,14 +275,3 @@ def streamed(graph: Any, asynchronous: bool) -> tuple[str, dict[str, Any]]:
     parts = asyncio.run(astream()) if asynchronous else list(graph.stream(ASK, **options))
     said = "".join(part[0].text for mode, part in parts if mode == "messages")
     return said, next(part for mode, part in reversed(parts) if mode == "values")
-
-
-@CORRECTING
-def test_a_rewriter_of_ones_own(name: str) -> None:
-    def broken(question: str) -> str:
-        raise ValueError("no")
-
-    for rewriter, query in ((lambda q: f"{q} novel", "Who wrote Emma? novel"), (broken, "Emma")):
-        options = {"rewriter": rewriter, "retriever": lambda query: []}
-        for asynchronous in (False, True):
-            assert query in run(factories(**options)[name](), asynchronous)["web_query"]

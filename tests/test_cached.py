@@ -97,24 +97,6 @@ def test_a_result_that_a_limit_cut_is_not_taken_for_a_whole_one() -> None:
     assert (len(whole["candidates"]), whole["stopped"]) == (2, None)
 
 
-def test_errors_are_not_cached_and_the_cache_can_be_cleared() -> None:
-    def write(prompt: str) -> Any:
-        tries.append(prompt)
-        if len(tries) == 1:
-            raise ConnectionError("down")
-        return segment("Red.", RELEVANT, FULL)
-
-    tries: list[str] = []
-    llm = Named(write=write)
-    graph = make(llm, InMemoryCache())
-    with pytest.raises(Exception, match="down"):
-        graph.invoke(QUESTION)
-    assert graph.invoke(QUESTION)["answer"] == "Red."
-    graph.clear_cache()
-    graph.invoke(QUESTION)
-    assert len(tries) == 3
-
-
 def test_without_a_cache_there_is_no_policy_and_configurable_models_have_none() -> None:
     assert all(
         node.cache_policy is None for node in make(named("red"), None).builder.nodes.values()

@@ -12,7 +12,6 @@ from langgraph.types import RetryPolicy
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import (
-    BadDemonstrations,
     EvaluatorFailed,
     ModelFailed,
     NoDocument,
@@ -254,12 +253,3 @@ async def test_an_async_retriever_in_a_sync_run_says_so(graph: str) -> None:
     with pytest.raises(SelfCorrectError, match="is async: run the graph with ainvoke or astream"):
         built.invoke(ASKED, THREAD)
     assert (await built.ainvoke(None, THREAD))["answer"]
-
-
-@pytest.mark.parametrize("mode", ["icl", "few_shot"])
-def test_bad_demonstrations_are_no_fault_of_a_part(mode: str) -> None:
-    graph = create_instruct_rag(
-        RunnableLambda(lambda asked: "x"), lambda query: [document("Emma")], [{"question": "Who?"}]
-    )
-    with pytest.raises(BadDemonstrations, match="demonstration 1 has no"):
-        graph.invoke(ASKED, context={"mode": mode})

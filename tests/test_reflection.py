@@ -40,20 +40,13 @@ def weights_of(isrel: float, issup: float, isuse: float, sequence: float) -> Wei
     return Weights(sequence, isrel, issup, isuse)
 
 
-def score(group: str, **given: float) -> float | None:
-    named = {token: given.get(key, 0.0) for token, key in KEYS[group].items()}
-    return critique([reflection({t: p for t, p in named.items() if p})])[group]
+def score(given: dict[str, float]) -> float | None:
+    """The one score that a reflection token with these probabilities gives."""
+    (found,) = (value for value in critique([reflection(given)]).values() if value is not None)
+    return found
 
 
-KEYS = {
-    "ISREL": {"[Relevant]": "relevant", "[Irrelevant]": "irrelevant"},
-    "ISSUP": {
-        "[Fully supported]": "full",
-        "[Partially supported]": "part",
-        "[No support / Contradictory]": "no",
-    },
-    "ISUSE": {f"[Utility:{i}]": f"u{i}" for i in range(1, 6)},
-}
+FULLY, PARTLY, NOT = "[Fully supported]", "[Partially supported]", "[No support / Contradictory]"
 
 
 def test_the_vocabulary_is_that_of_released_checkpoints() -> None:
@@ -75,14 +68,14 @@ def test_retrieval_is_a_ratio_of_probabilities(yes: float, no: float, expected: 
 
 
 def test_isrel_issup_isuse_by_hand() -> None:
-    assert score("ISREL", relevant=0.6, irrelevant=0.2) == approx(0.75)
-    assert score("ISSUP", full=0.5, part=0.2, no=0.1) == approx((0.5 + 0.1) / 0.8)
-    assert score("ISSUP", no=0.7) == approx(0.0)
-    assert score("ISUSE", u1=0.1, u2=0.1, u3=0.2, u4=0.2, u5=0.4) == approx(
-        -0.1 - 0.05 + 0.0 + 0.1 + 0.4
-    )
-    assert score("ISUSE", u1=1.0) == approx(-1.0)
-    assert score("ISUSE", u5=1.0) == approx(1.0)
+    assert score({"[Relevant]": 0.6, "[Irrelevant]": 0.2}) == approx(0.75)
+    assert score({FULLY: 0.5, PARTLY: 0.2, NOT: 0.1}) == approx((0.5 + 0.1) / 0.8)
+    assert score({NOT: 0.7}) == approx(0.0)
+    shares = (0.1, 0.1, 0.2, 0.2, 0.4)
+    isuse = {f"[Utility:{i}]": share for i, share in enumerate(shares, start=1)}
+    assert score(isuse) == approx(-0.1 - 0.05 + 0.0 + 0.1 + 0.4)
+    assert score({"[Utility:1]": 1.0}) == approx(-1.0)
+    assert score({"[Utility:5]": 1.0}) == approx(1.0)
 
 
 def test_the_first_judgement_of_a_group_counts() -> None:

@@ -225,31 +225,19 @@ def test_64_concurrent_runs_never_mix(threads: bool) -> None:
     def arguments(i: int) -> Any:
         asked = {"messages": [("user", f"q{i:02}")]}
         config = {"configurable": {"thread_id": str(i)}}
-        return asked, config, {"depth": 1 + i % 2, "weight_isrel": i / 64}
+        context = {"depth": 1 + i % 2, "weight_isrel": i / 64}
+        return {"input": asked, "config": config, "context": context}
 
-    def check(i: int, result: Any) -> None:
+    async def ask_all() -> Any:
+        return await asyncio.gather(*(made.ainvoke(**arguments(i)) for i in range(64)))
+
+    if threads:
+        with ThreadPoolExecutor(16) as pool:
+            results = list(pool.map(lambda i: made.invoke(**arguments(i)), range(64)))
+    else:
+        results = asyncio.run(ask_all())
+    for i, result in enumerate(results):
         assert result["answer"] == " ".join([f"From q{i:02}."] * (1 + i % 2))
         assert [m.type for m in result["messages"]] == ["human", "ai"]
         assert result["usage"]["model_calls"] == 2 + i % 2
         assert result["score"] == pytest.approx(0.5 + i / 64 * 0.9 + 1.0)
-
-    if threads:
-        with ThreadPoolExecutor(16) as pool:
-
-            def ask(i: int) -> Any:
-                asked, config, context = arguments(i)
-                return made.invoke(asked, config, context=context)
-
-            results = list(pool.map(ask, range(64)))
-    else:
-
-        async def ask_all() -> Any:
-            runs = []
-            for i in range(64):
-                asked, config, context = arguments(i)
-                runs.append(made.ainvoke(asked, config, context=context))
-            return await asyncio.gather(*runs)
-
-        results = asyncio.run(ask_all())
-    for i, result in enumerate(results):
-        check(i, result)

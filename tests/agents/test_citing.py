@@ -13,13 +13,7 @@ from langgraph.runtime import Runtime
 from selfcorrect_rag import as_tool
 from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware
 from selfcorrect_rag.nodes.write_answer import cited_message
-from tests.agents.scripted import (
-    GRAPHS,
-    ScriptedAgentModel,
-    crag,
-    self_rag,
-    tool_messages,
-)
+from tests.agents.scripted import GRAPHS, ScriptedAgentModel, crag, self_rag, tool_messages
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
 THREAD: Any = {"configurable": {"thread_id": "1"}}

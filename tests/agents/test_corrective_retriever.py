@@ -11,16 +11,8 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 from typing_extensions import TypedDict
 
-from selfcorrect_rag import (
-    CorrectiveRetriever,
-    CRAGSettings,
-    SelfRAGSettings,
-)
-from selfcorrect_rag.errors import (
-    BadArgument,
-    BadSettings,
-    EvaluatorFailed,
-)
+from selfcorrect_rag import CorrectiveRetriever, CRAGSettings, SelfRAGSettings
+from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed
 from tests.crag_runs import (
     AMBIGUOUS,
     CORRECT,

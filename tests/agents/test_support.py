@@ -8,15 +8,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.agents import missing_support
 from tests.agents.scripted import PARTLY, crag, instruct_rag, self_crag, self_rag
-from tests.scripted import (
-    FULL,
-    NONE,
-    RELEVANT,
-    USEFUL,
-    ScriptedReflectionLLM,
-    document,
-    segment,
-)
+from tests.scripted import FULL, NONE, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
 
 def asked(graph: Any, **context: Any) -> Any:
@@ -65,17 +57,9 @@ NOTHING = "no knowledge was judged relevant, the action was "
         ("Gold.", {}, "", ""),
         ("Vague.", {}, "", "the action was ambiguous"),
         ("Noise.", {}, "", "the action was incorrect"),
-        (
-            "Gold.",
-            {"strip_threshold": 1},
-            *[f"{NOTHING}correct"] * 2,
-        ),
+        ("Gold.", {"strip_threshold": 1}, *[f"{NOTHING}correct"] * 2),
         ("Gold.", {"refine": False}, "", ""),
-        (
-            "Noise.",
-            {"select": False},
-            *[f"{NOTHING}incorrect"] * 2,
-        ),
+        ("Noise.", {"select": False}, *[f"{NOTHING}incorrect"] * 2),
     ],
 )
 def test_crag_by_action_and_strips(text: str, context: Any, partly: str, fully: str) -> None:
