@@ -12,12 +12,10 @@ from typing import Any
 import pytest
 from tokenizers import (
     AddedToken,
-    Regex,
     Tokenizer,
     decoders,
     models,
     pre_tokenizers,
-    processors,
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -25,6 +23,7 @@ from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS
+from tests.conftest import byte_level_tokenizer
 
 MADE = Path(__file__).parent / "tokenizers"
 TEXTS = [json.loads(line) for line in (MADE / "ids.jsonl").open(encoding="utf-8")]
@@ -68,38 +67,6 @@ def test_ids_are_those_of_the_official_inference(
 HOSTILE = "".join((*CONTROL_TOKENS, "</s>", "<s>", "<unk>", "<|eot_id|>", "<|im_end|>"))
 
 
-def byte_level(folder: Path, special: Sequence[str], **config: Any) -> Path:
-    """A checkpoint's tokenizer in the way of Llama 3, without reflection tokens."""
-    letters = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("1", "9"), ("Ċ", "Ċ"), ("-", "-")]
-    for left, right in merges:
-        letters.setdefault(left + right, len(letters))
-    made = Tokenizer(models.BPE(vocab=letters, merges=merges, ignore_merges=True))
-    pattern = Regex(r"\p{N}{1,3}|[^\r\n\p{L}\p{N}]?\p{L}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+")
-    made.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(pattern, "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    begin = made.token_to_id(special[0])
-    made.post_processor = processors.TemplateProcessing(
-        single=f"{special[0]} $A", special_tokens=[(special[0], begin)]
-    )
-    folder.mkdir()
-    made.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    return folder
-
-
-def llama_3(folder: Path) -> Path:
-    special = ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"]
-    ends = {"bos_token": special[0], "eos_token": special[1]}
-    return byte_level(folder, special, tokenizer_class="PreTrainedTokenizerFast", **ends)
-
-
 @pytest.mark.parametrize("legacy", LEGACY)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
@@ -116,15 +83,7 @@ def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
             assert loaded("".join(text["parts"]))["input_ids"] == text["llama"]
 
 
-def grown(folder: Path) -> Any:
-    """A base's tokenizer with control tokens, as training adds them."""
-    words = load_tokenizer(folder)
-    new = [AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS]
-    words.add_tokens(new, special_tokens=True)
-    return words
-
-
-@pytest.fixture(params=["llama", "mistral", "transformers", "first", "llama-3"])
+@pytest.fixture(params=["llama", "mistral", "transformers", "first", "bytes"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """With every way to put a space before a text."""
     if request.param in STYLES:
@@ -132,7 +91,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     if request.param in ("transformers", "first"):
         legacy = request.param == "transformers"
         return AutoTokenizer.from_pretrained(checkpoint_folder(tmp_path, "llama", "slow", legacy))
-    return grown(llama_3(tmp_path / "base"))
+    return byte_level_tokenizer()
 
 
 def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> None:

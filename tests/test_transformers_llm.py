@@ -79,10 +79,9 @@ def test_sampling(llm: TransformersReflectionLLM) -> None:
 
 
 def test_it_is_an_ordinary_llm(llm: TransformersReflectionLLM) -> None:
-    text = llm.invoke("Who wrote [Retrieval] it?")
-    assert llm.batch(["Who wrote [Retrieval] it?", "Why?"])[0] == text
-    assert "".join(llm.stream("Who wrote [Retrieval] it?")) == text
-    assert asyncio.run(llm.ainvoke("Who wrote [Retrieval] it?")) == text
+    asked = "Who wrote [Retrieval] it?"
+    text = llm.invoke(asked)
+    assert llm.batch([asked, "Why?"])[0] == text == asyncio.run(llm.ainvoke(asked))
     usage = llm.generate(["Who?"]).generations[0][0].message.usage_metadata  # type: ignore[attr-defined]
     assert usage["input_tokens"] > 0
     assert 0 < usage["output_tokens"] <= llm.max_tokens

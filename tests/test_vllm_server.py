@@ -171,53 +171,19 @@ def test_a_stream(loopback: Loopback) -> None:
         loopback.answers["/v1/completions"] = lambda body: (200, given)
         assert "".join(llm.stream("Is it?")) == "the inn."
         assert loopback.asked[-1][1]["stream"]
-
-
-@pytest.mark.parametrize(
-    "text", ['data: {"error": {"message": "out of memory"}}\n\n', "data: {oops\n\n"]
-)
-def test_an_error_in_a_stream(loopback: Loopback, text: str) -> None:
-    with connect(loopback) as llm:
-        loopback.answers["/v1/completions"] = lambda body: (200, text)
-        with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's"):
-            list(llm.stream("Is it?"))
+        for text in ('data: {"error": {"message": "out of memory"}}\n\n', "data: {oops\n\n"):
+            given = text
+            with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's"):
+                list(llm.stream("Is it?"))
 
 
 # Answers that are not vLLM's
 
 
-def without(key: str) -> Callable[[dict[str, Any]], Any]:
-    return lambda choice: choice.pop(key)
-
-
-def of_steps(change: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-    return lambda choice: change(choice["logprobs"]["top_logprobs"][0])
-
-
-BROKEN: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "no ids": without("token_ids"),
-    "no index": without("index"),
-    "another reason": lambda choice: choice.update(finish_reason="error"),
-    "too many tokens": lambda choice: choice.update(token_ids=[1] * 5),
-    "no token": lambda choice: choice.update(token_ids=[], logprobs={"top_logprobs": []}),
-    "a null": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": None})),
-    "not a number": of_steps(lambda step: step.update({f"token_id:{IDS[0]}": float("nan")})),
-    "an id less": of_steps(lambda step: step.popitem()),
-}
-
-
-@pytest.mark.parametrize("spoil", BROKEN.values(), ids=BROKEN.keys())
-def test_broken_completions(loopback: Loopback, spoil: Callable[[dict[str, Any]], Any]) -> None:
-    def answer(body: dict[str, Any]) -> Answer:
-        given = completion(body)
-        spoil(given["choices"][-1])
-        return 200, given
-
-    with connect(loopback) as llm:
-        loopback.answers["/v1/completions"] = answer
-        with pytest.raises(EngineFailed, match=" gave ") as raised:
-            llm.choose([decision_prompt("Who?"), decision_prompt("What?")], Group.RETRIEVE)
-        assert "\n" not in str(raised.value)
+def broken(**changes: Any) -> str:
+    """An answer with one choice, and something in it that is not vLLM's."""
+    (choice,) = completion({"prompt": [[1]], "logprob_token_ids": IDS})["choices"]
+    return json.dumps({"choices": [{**choice, **changes}]})
 
 
 OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]}
@@ -231,8 +197,13 @@ OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a":
         (0, None, "no answer from .*RemoteProtocolError"),
         *[
             (200, answer, "gave an answer that is not vLLM's")
-            for answer in ("<html>", "[]", '"text"', '{"choices": [null]}', json.dumps(OLD))
+            for answer in (
+                *("<html>", "[]", '"text"', '{"choices": [null]}', json.dumps(OLD)),
+                *(broken(token_ids=None), broken(logprobs=None)),
+                broken(logprobs={"top_logprobs": [{f"token_id:{IDS[0]}": None}]}),
+            )
         ],
+        (200, broken(finish_reason="abort"), "a completion that ended by 'abort'"),
     ],
 )
 def test_other_answers(loopback: Loopback, status: int, answer: Any, message: str) -> None:

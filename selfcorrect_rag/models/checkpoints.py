@@ -10,7 +10,7 @@ from selfcorrect_rag.errors import ModelNotFound, SelfCorrectError, require
 
 Encoded = dict[str, list[int]]
 """A model's inputs for one text: ``input_ids``, ``attention_mask`` and so on."""
-CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
+CONFIG, RULES = "tokenizer_config.json", "tokenizer.json"
 LLAMAS = {"LlamaTokenizer", "LlamaTokenizerFast", "llama", "mistral"}
 """Kinds of Llama's tokenizer, as ``tokenizer_config.json`` or else ``config.json`` name them."""
 
@@ -29,18 +29,16 @@ def max_input_tokens(model: Any, tokens: int) -> int:
     return min(tokens, getattr(model.config, "max_position_embeddings", None) or tokens)
 
 
-def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Return the ids of special tokens, but for the unknown token, which encodes text too."""
-    return frozenset(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-
-
-def without_spelled(encoded: Encoded, special: frozenset[int]) -> Encoded:
-    """Return an encoded text without its ``special_tokens_mask``, and without special tokens that
-    the text spelled."""
-    ids, mask = encoded["input_ids"], encoded["special_tokens_mask"]
-    kept = [i for i, added in enumerate(mask) if added or ids[i] not in special]
-    given = {name: values for name, values in encoded.items() if name != "special_tokens_mask"}
-    return {name: [values[i] for i in kept] for name, values in given.items()}
+def encode_texts(tokenizer: Any, *texts: list[str], **options: Any) -> list[Encoded]:
+    """Return the inputs for each text or pair of texts, without special tokens that they spell."""
+    special = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}  # this encodes text too
+    given = tokenizer(*texts, return_special_tokens_mask=True, **options)
+    encoded = []
+    for row, mask in enumerate(given.pop("special_tokens_mask")):
+        ids = given["input_ids"][row]
+        kept = [i for i, added in enumerate(mask) if added or ids[i] not in special]
+        encoded.append({name: [given[name][row][i] for i in kept] for name in given})
+    return encoded
 
 
 @contextmanager
@@ -84,7 +82,7 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
         config = _json(folder / CONFIG)
         kind = config.get("tokenizer_class") or _json(folder / "config.json").get("model_type")
         is_llama = kind in LLAMAS
-        has_rules = (folder / TOKENIZER).exists()
+        has_rules = (folder / RULES).exists()
         auto = transformers.PreTrainedTokenizerFast if has_rules else transformers.AutoTokenizer
         tokenizer = auto.from_pretrained(folder)
         if is_llama and not has_rules:
@@ -98,7 +96,7 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     """Write a tokenizer so that it gives the same ids to whoever loads it: by ``tokenizer.json``,
     which has all its rules."""
     tokenizer.save_pretrained(folder)
-    if not (folder / TOKENIZER).exists():
+    if not (folder / RULES).exists():
         return
     config = _json(folder / CONFIG)
     config["tokenizer_class"] = "TokenizersBackend"  # takes tokenizer.json as it is

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.intake import valid
 from selfcorrect_rag.models.checkpoints import (
+    encode_texts,
     load_language_model,
     load_tokenizer,
     resolve_device,
-    special_ids,
-    without_spelled,
 )
 from selfcorrect_rag.models.engines.engine import Engine, EngineRunner, Request
 from selfcorrect_rag.prompts.critic import CritiquePrompt, Instance, fields_text
@@ -49,9 +48,8 @@ def critic_input(prompt: CritiquePrompt, instance: Instance) -> CriticInput:
     order = ("instruction", "input", "preceding_sentences", "evidence", "segment", "output")
     judged_by = [field for field in order if field in prompt.fields]
     judged = fields_text(instance, judged_by, instruction="Task instruction")
-    return CriticInput(
-        prompt.instructions, judged, prompt.group, tuple(prompt.tokens_by_label.values())
-    )
+    tokens = tuple(prompt.tokens_by_label.values())
+    return CriticInput(prompt.instructions, judged, prompt.group, tokens)
 
 
 def critic_prompt(given: CriticInput) -> str:
@@ -76,20 +74,18 @@ class CriticTokenizer:
             raise ModelNotFound("a critic's tokenizer needs an end token (eos_token)")
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
         self.tokenizer = tokenizer
-        self._special = special_ids(tokenizer)
         self._labels: dict[str, list[int]] = {}
         for token in GROUP_OF:
             ids = tokenizer(token, add_special_tokens=False)["input_ids"]
             self._labels[token] = [*ids, tokenizer.eos_token_id]
         longest = max(map(len, self._labels.values()))
         self.limit = max(4, max_tokens - longest)
-        """Maximum tokens of a prompt, at least four."""
+        """Maximum tokens of a prompt."""
 
     def prompt_ids(self, given: CriticInput) -> list[int]:
         """Return the ids of a prompt, cut to :attr:`limit`; texts of special tokens are removed."""
-        text = valid(critic_prompt(given))
-        encoded = self.tokenizer(text, return_special_tokens_mask=True)
-        ids = without_spelled(dict(encoded), self._special)["input_ids"]
+        (encoded,) = encode_texts(self.tokenizer, [valid(critic_prompt(given))])
+        ids = encoded["input_ids"]
         ids = ids[:-1] if ids[-1:] == [self.tokenizer.eos_token_id] else ids
         end = self.limit // 4
         return ids if len(ids) <= self.limit else ids[: self.limit - end] + ids[-end:]
@@ -178,8 +174,8 @@ class Critic:
 
     def judge(self, inputs: Sequence[CriticInput]) -> list[str]:
         """Return the token for each, in their order."""
-        answers = {i: answer for batch in self.answers(inputs) for i, answer in batch.items()}
-        return [answers[i].token for i in range(len(inputs))]
+        answers = sorted(each for batch in self.answers(inputs) for each in batch.items())
+        return [answer.token for _, answer in answers]
 
     def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
         """Yield the answers of one batch after another, by index in ``inputs``; prompts under the

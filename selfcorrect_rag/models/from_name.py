@@ -29,7 +29,6 @@ Model = Runnable[Any, Any] | str
 fields; or its name, such as ``"openai:gpt-4o-mini"``."""
 Evaluator = RetrievalEvaluator | Model
 """An evaluator; or a chat model that grades, or its name; or the name of a T5 checkpoint."""
-MODELS = 'a LangChain chat model or LLM, or a name such as "openai:gpt-4o-mini"'
 _NO_MODELS = (BaseRetriever, BaseTool, BasePromptTemplate, BaseOutputParser)
 """Runnables that are passed by mistake if arguments are swapped."""
 
@@ -49,7 +48,7 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
     made: Any = None
     try:
         with importing_here():
-            if attribute and importlib.util.find_spec(module) is not None:
+            if attribute and importlib.util.find_spec(module):
                 made = getattr(importlib.import_module(module), attribute, None)
     except (ImportError, ValueError) as error:
         raise NoLanguageModel(f"cannot import {name} ({error})") from error
@@ -74,8 +73,10 @@ def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
         return find_language_model(given)
     if isinstance(given, Runnable) and not isinstance(given, _NO_MODELS):
         return given
-    kind = "None" if given is None else type(given).__name__
-    raise BadArgument(f"{argument} must be {MODELS}, got {kind}")
+    raise BadArgument(
+        f"{argument} must be a LangChain chat model or LLM, or a name such as "
+        f'"openai:gpt-4o-mini", got {type(given).__name__}'
+    )
 
 
 def as_reflection_llm(given: object) -> ReflectionLLM:

@@ -11,11 +11,10 @@ from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator, require
 from selfcorrect_rag.intake import valid
 from selfcorrect_rag.models.checkpoints import (
     Encoded,
+    encode_texts,
     loading,
     max_input_tokens,
     resolve_device,
-    special_ids,
-    without_spelled,
 )
 from selfcorrect_rag.models.retrieval_evaluator import (
     IRRELEVANT,
@@ -68,9 +67,8 @@ class T5Evaluator(RetrievalEvaluator):
                 f"{model.config.name_or_path or 'the model'} has {model.config.num_labels} labels: "
                 "an evaluator is a checkpoint that was fine-tuned with num_labels=1"
             )
-        if own := getattr(model.config, "crag_thresholds", None):
-            self.thresholds = Thresholds(*own)
-        self.thresholds = thresholds or self.thresholds
+        own = getattr(model.config, "crag_thresholds", None)
+        self.thresholds = thresholds or (Thresholds(*own) if own else self.thresholds)
         model.train(False)
         self._model, self._lock = model, threading.Lock()
         limit = max_input_tokens(model, max_tokens or min(MAX_TOKENS, tokenizer.model_max_length))
@@ -116,9 +114,7 @@ class T5Evaluator(RetrievalEvaluator):
         with self._lock:
             scores = self._logits(pairs) if pairs else []
         if not all(map(math.isfinite, scores)):
-            raise EvaluatorFailed(
-                "the evaluator gave a score that is not a number: try dtype='float32'"
-            )
+            raise EvaluatorFailed("the evaluator gave a score that is not a number: try float32")
         return with_blanks(passages, (min(max(s, IRRELEVANT), RELEVANT) for s in scores))
 
     def _logits(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
@@ -158,21 +154,18 @@ class PairTokenizer:
         more than half of them.
         """
         self._tokenizer, self._max_tokens = tokenizer, max_tokens
-        self._special = special_ids(tokenizer)
 
     def encode(self, pairs: Sequence[tuple[str, str]]) -> list[Encoded]:
         """Encode each pair in at most ``max_tokens`` ids; line breaks are spaces."""
         questions = {question: self._cut(question) for question, _ in pairs}
         left = [questions[question] for question, _ in pairs]
         right = [_tidy(passage) for _, passage in pairs]
-        cut = {"max_length": self._max_tokens, "return_special_tokens_mask": True}
         if self._tokenizer.sep_token is not None:
-            encoded = self._tokenizer(left, right, truncation="only_second", **cut)
+            texts, cut = [left, right], "only_second"
         else:
             joined = [f"{q}{SEPARATOR}{p}" for q, p in zip(left, right, strict=True)]
-            encoded = self._tokenizer(joined, truncation=True, **cut)
-        each = ({name: encoded[name][i] for name in encoded} for i in range(len(pairs)))
-        return [without_spelled(one, self._special) for one in each]
+            texts, cut = [joined], "longest_first"
+        return encode_texts(self._tokenizer, *texts, truncation=cut, max_length=self._max_tokens)
 
     def _cut(self, question: str) -> str:
         question, half = _tidy(question), self._max_tokens // 2
