@@ -131,6 +131,40 @@ def test_a_stream_shows_whole_characters_and_all_spaces(text: str) -> None:
 # Closing, forks
 
 
+@pytest.mark.parametrize("way", ["close", "aclose", "cancel", "end of the model"])
+async def test_a_dropped_stream_ends_in_the_engine(way: str) -> None:
+    ended, waiting = threading.Event(), threading.Event()
+
+    class Endless(Scripted):
+        async def stream(self, *given: Any) -> AsyncIterator[list[int]]:
+            try:
+                yield byte_level_tokenizer().encode("the inn", add_special_tokens=False)
+                waiting.set()
+                await asyncio.sleep(600)
+            finally:
+                ended.set()
+
+    with llm_of(Endless()) as llm:
+        if way in ("close", "end of the model"):
+            stream = llm.stream("Who?")
+            assert next(stream) == "the inn"
+            llm.close() if way == "end of the model" else stream.close()  # type: ignore[attr-defined]
+        else:
+            texts = llm.astream("Who?")
+            assert await anext(texts) == "the inn"
+            if way == "cancel":
+                following = asyncio.ensure_future(anext(texts))
+                assert await asyncio.to_thread(waiting.wait, 30)
+                following.cancel()
+                await asyncio.wait([following])
+            else:
+                await texts.aclose()  # type: ignore[attr-defined]
+        assert await asyncio.to_thread(ended.wait, 30)
+    if way == "end of the model":
+        with pytest.raises(EngineFailed, match="has been closed"):
+            next(stream)
+
+
 def test_closing_by_many_threads_closes_the_engine_once() -> None:
     closed = []
 

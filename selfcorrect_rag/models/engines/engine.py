@@ -13,11 +13,10 @@ import os
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from queue import SimpleQueue
 from typing import Any, Literal, TypeVar
 
 from selfcorrect_rag.errors import EngineFailed, wrap_errors
@@ -138,20 +137,6 @@ class EngineRunner:
         """The async twin of :meth:`run`, from another event loop."""
         return await asyncio.wrap_future(self._submit(call))
 
-    def texts(
-        self, pump: Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
-    ) -> Generator[str, None, None]:
-        """Run ``pump`` on the engine's loop, and yield each text that it passes to its argument."""
-        texts = SimpleQueue[str | None]()
-        running = self._submit(pump(texts.put))
-        running.add_done_callback(lambda _: texts.put(None))
-        try:
-            while (text := texts.get()) is not None:
-                yield text
-            running.result()
-        finally:
-            running.cancel()
-
     async def complete(
         self, prompts: Sequence[Sequence[int]], request: Request
     ) -> list[Completion]:
@@ -230,6 +215,7 @@ class _EngineThread(threading.Thread):
     async def _serve(self) -> None:
         await self._stopping.wait()
         await asyncio.sleep(0)  # calls that were just accepted begin, so that they fail as closed
+        self.loop.set_exception_handler(lambda *_: None)  # callers that still wait get the errors
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()

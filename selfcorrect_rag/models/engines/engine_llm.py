@@ -1,11 +1,10 @@
 """A ReflectionLLM over any engine: turns prompts into requests and completions into segments."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, closing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.outputs import GenerationChunk
 from pydantic import PrivateAttr
 
@@ -165,39 +164,51 @@ class EngineReflectionLLM(ReflectionLLM):
         )
 
     def _stream(
-        self,
-        prompt: str,
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, prompt: str, stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> Iterator[GenerationChunk]:
+        texts = self._texts(prompt, stop, kwargs)  # freeing it closes it, on the engine's loop
+        while (text := self._runner.run(_next(texts))) is not None:
+            chunk = GenerationChunk(text=text)
+            if run_manager and text:
+                run_manager.on_llm_new_token(text, chunk=chunk)
+            yield chunk
+
+    async def _astream(
+        self, prompt: str, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> AsyncIterator[GenerationChunk]:
+        texts = self._texts(prompt, stop, kwargs)
+        while (text := await self._runner.arun(_next(texts))) is not None:
+            chunk = GenerationChunk(text=text)
+            if run_manager and text:
+                await run_manager.on_llm_new_token(text, chunk=chunk)
+            yield chunk
+
+    async def _texts(
+        self, prompt: str, stop: list[str] | None, options: dict[str, Any]
+    ) -> AsyncGenerator[str, None]:
         """Yield the text of ``invoke`` as it comes: stripped, and cut at a stop string."""
-        options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
+        options = {"max_tokens": self.max_tokens, **options, "stop": stop or ()}
+        (encoded,), request = self._request([prompt_of(prompt)], **options)
+        held = max(map(len, request.stop), default=1) - 1  # an end may begin a stop string
+        ids, text, shown = list[int](), "", 0
+        async with aclosing(self._runner.stream(encoded.ids, request)) as stream:
+            async for more in stream:
+                ids += more
+                text = self._tokenizer.text(ids)
+                if _stop_place(text, request.stop) < len(text):
+                    break
+                # A character may lack its last bytes.
+                ready = text[: max(0, len(text) - held)].rstrip("\ufffd").strip()[shown:]
+                if ready:
+                    yield ready
+                    shown += len(ready)
+        # It may be empty: LangChain treats a stream without chunks as a failure.
+        yield text[: _stop_place(text, request.stop)].strip()[shown:]
 
-        async def pump(put: Callable[[str], None]) -> None:
-            (encoded,), request = self._request([prompt_of(prompt)], **options)
-            held = max(map(len, request.stop), default=1) - 1  # an end may begin a stop string
-            ids, text, shown = list[int](), "", 0
-            async with aclosing(self._runner.stream(encoded.ids, request)) as stream:
-                async for more in stream:
-                    ids += more
-                    text = self._tokenizer.text(ids)
-                    if _stop_place(text, request.stop) < len(text):
-                        break
-                    # A character may lack its last bytes.
-                    ready = text[: max(0, len(text) - held)].rstrip("\ufffd").strip()[shown:]
-                    if ready:
-                        put(ready)
-                        shown += len(ready)
-            # It may be empty: LangChain treats a stream without chunks as a failure.
-            put(text[: _stop_place(text, request.stop)].strip()[shown:])
 
-        with closing(self._runner.texts(pump)) as texts:
-            for text in texts:
-                chunk = GenerationChunk(text=text)
-                if run_manager and text:
-                    run_manager.on_llm_new_token(text, chunk=chunk)
-                yield chunk
+async def _next(texts: AsyncGenerator[str, None]) -> str | None:
+    """Return the next text, None at the end; begun here, so that the engine's loop owns it."""
+    return await anext(texts, None)
 
 
 def _stop_place(text: str, stop: Sequence[str]) -> int:
