@@ -32,7 +32,7 @@ from selfcorrect_rag.evaluation.runner import Limits, run_methods
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
 from selfcorrect_rag.evaluation.tasks import Question, Run
 from selfcorrect_rag.search import Index, load
-from selfcorrect_rag.search.documents import passage_id
+from selfcorrect_rag.search.index import passage_id
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
 
@@ -149,8 +149,7 @@ def make_index(folder: Path, passages: Callable[[], Iterator[Document]]) -> Path
         part = folder.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
         part.parent.mkdir(parents=True, exist_ok=True)
-        with Index(part) as index:
-            index.add(passages())
+        Index(part).add(passages())
         part.rename(folder)
     return folder
 

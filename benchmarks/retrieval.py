@@ -114,7 +114,8 @@ def main() -> None:
     }
     for name, fill in corpora.items():
         begun = time.process_time()
-        with tempfile.TemporaryDirectory() as place, Index(Path(place) / "index") as index:
+        with tempfile.TemporaryDirectory() as place:
+            index = Index(Path(place) / "index")
             questions = fill(index)
             chosen = random.Random(0).sample(questions, min(len(questions), args.questions))
             figures[name] = measure(index, chosen)

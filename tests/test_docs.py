@@ -270,8 +270,8 @@ def test_agents() -> None:
 
 def test_batch() -> None:
     text = page("batch")
-    with Index("my-index") as index:
-        index.add([Document("Emma is a novel by Jane Austen.", metadata={"title": "Emma"})])
+    emma = Document("Emma is a novel by Jane Austen.", metadata={"title": "Emma"})
+    Index("my-index").add([emma])
     rows = [{"question": f"Who wrote {name}?", "number": name} for name in ("Emma", "Dune")]
     Path("questions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     run(text)

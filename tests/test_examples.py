@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,11 @@ PENICILLIN = "Who discovered penicillin?"
 
 
 @pytest.fixture(autouse=True)
-def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo corpus in an index that is quick to make."""
-    with Index(tmp_path / "demo", "bm25") as index:
-        index.add(demo_passages())
-        monkeypatch.setattr(demo, "demo_index", lambda: index)
-        yield
+    index = Index(tmp_path / "demo", "bm25")
+    index.add(demo_passages())
+    monkeypatch.setattr(demo, "demo_index", lambda: index)
 
 
 def example(name: str) -> Any:

@@ -65,7 +65,8 @@ def is_right(said: str, row: dict[str, Any]) -> bool:
 
 def ask(llm: ReaderLLM, folder: Path, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Ask each question: was its answer retrieved, right or refused, and in how many seconds."""
-    with tempfile.TemporaryDirectory() as place, Index(Path(place) / "index") as index:
+    with tempfile.TemporaryDirectory() as place:
+        index = Index(Path(place) / "index")
         index_paths([folder], index)
         graph = create_self_rag(llm, index.as_retriever(PASSAGES), settings={"mode": "always"})
         asked = []

@@ -57,8 +57,7 @@ def main() -> None:
     args, further = parser.parse_known_args()
     folder = args.screenshots / "chat_ui_index"
     shutil.rmtree(folder, ignore_errors=True)
-    with Index(folder, "bm25") as index:
-        index.add([PAGE])
+    Index(folder, "bm25").add([PAGE])
     ports = ["--port", str(free_port()), "--server-port", str(free_port())]
     command = [sys.executable, START, "--index", folder, *ports, *further]
     chat = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

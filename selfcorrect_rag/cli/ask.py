@@ -184,9 +184,9 @@ def demo_command() -> None:
     from selfcorrect_rag.search.demo import DEMO_INDEX, demo_index, demo_web
     from selfcorrect_rag.serving import Parts, ServingConfig
 
-    with Parts(ServingConfig()) as parts, demo_index() as index:
+    with Parts(ServingConfig()) as parts:
         # Whatever index there is here, the demo reads its own.
-        parts.retriever, parts.web_search = index.as_retriever(), demo_web()
+        parts.retriever, parts.web_search = demo_index().as_retriever(), demo_web()
         for graph, question in DEMO:
             tell(f"{graph}: {question}", fg="cyan")
             show_answer(parts.graph(graph).invoke({"question": question}))

@@ -33,13 +33,12 @@ def index_command(
     require("bm25s", "demo")
     show = progress_line()
     try:
-        with open_index(index, embeddings, create=True) as opened:
-            report = index_paths(
-                paths,
-                opened,
-                on_progress=lambda done, n, source: show(f"{done:.0%}  {n:,} passages  {source}"),
-                **options,
-            )
+        report = index_paths(
+            paths,
+            open_index(index, embeddings, create=True),
+            on_progress=lambda done, n, source: show(f"{done:.0%}  {n:,} passages  {source}"),
+            **options,
+        )
     except KeyboardInterrupt:
         tell("stopped; run it again to resume", err=True)
         return 130

@@ -1,8 +1,7 @@
 """The user's own documents: files into an index, an index as a retriever; web search."""
 
-from selfcorrect_rag.search.documents import Problem, load
+from selfcorrect_rag.search.documents import IndexReport, Problem, index_paths, load
 from selfcorrect_rag.search.index import Index, NoIndex, is_index, open_index
-from selfcorrect_rag.search.indexing import IndexReport, index_paths
 from selfcorrect_rag.search.retriever import IndexRetriever, Retriever
 from selfcorrect_rag.search.web_search import (
     NoWebSearch,

@@ -2,7 +2,7 @@
 
 Run as a program, in a separate process, it imports nothing of this package. kreuzberg reads
 office files and mail; what its version 4.10 gets wrong of Word and Excel is mended before. HTML is
-read by lxml, PDF by pypdf, and the rest is text.
+cleaned by lxml before, PDF is read by pypdf, and the rest is text.
 """
 
 import codecs
@@ -10,20 +10,21 @@ import io
 import json
 import re
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from html import unescape
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MAX_MEMORY = 4 * 2**30
+MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 256 * 2**20, 2**30
 SHEETS = (".csv", ".tsv", ".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
 MAIL = (".eml", ".msg")
 _TITLED = (".epub", ".fb2", ".ipynb", ".org", ".rst")
 """Kinds whose first heading is their title; office files often have a wrong one."""
-_OFFICE = ".doc .docm .docx .dotx .odp .odt .ppsx .ppt .pptm .pptx .rtf"
+_OFFICE = (".doc", ".docm", ".docx", ".dotx", ".odt", ".rtf")
+_SLIDES = (".odp", ".ppsx", ".ppt", ".pptm", ".pptx")
 _FIELDS = ("text", "contents", "content", "page_content", "passage", "body")
 """Keys that hold the text of a JSON row."""
 _RESERVED = ("source", "sources", "chunk", "score", "page", "heading")
@@ -56,11 +57,13 @@ _MENDS: dict[str, list[tuple[bytes, Any]]] = {
     ],
 }
 _UNMENDED = {0xE000: "<", 0xE001: ">", 0xE002: "&"}
-_CHROME = "nav header footer aside form script style noscript template iframe svg button dialog"
+_CHROME = "nav header footer aside form script style noscript template iframe svg button dialog img"
 _CHROME_NAMES = re.compile(
     r"(?i)\b(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookie\w*|site-?header|site-?footer"
     r"|footer|banner|skip-?link|pagination|share|social|related)\b"
 )
+_RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
+"""The line below a Markdown table's header."""
 _INLINE = "a abbr b code em font i kbd mark q s small span strong sub sup u wbr"
 
 
@@ -79,33 +82,22 @@ class Section(NamedTuple):
     """None for prose; for a table what each of its passages begins with, perhaps nothing."""
 
 
-class Heading(NamedTuple):
-    level: int
-    name: str
-    line: str
-
-
-class Table(NamedTuple):
-    header: str
-    rows: list[str]
-
-
 class File:
     """One file to convert, and what could not be read of it."""
 
-    def __init__(self, path: Path, encoding: str | None, max_bytes: int) -> None:
-        self.suffix, self.title = path.suffix.lower(), path.stem.replace("_", " ")
-        self.encoding = encoding
+    def __init__(self, path: Path, encoding: str | None) -> None:
+        self.path, self.suffix, self.encoding = path, path.suffix.lower(), encoding
+        self.title = path.stem.replace("_", " ")
         self.faults: list[str] = []
         with path.open("rb") as file:
-            self.data = file.read(max_bytes + 1)
-        if len(self.data) > max_bytes:
-            raise NotRead(f"larger than {max_bytes / 2**20:,.0f} MiB")
+            self.data = file.read(MAX_BYTES + 1)
+        if len(self.data) > MAX_BYTES:
+            raise NotRead(f"larger than {MAX_BYTES >> 20} MiB")
         if zipfile.is_zipfile(io.BytesIO(self.data)):
             with zipfile.ZipFile(io.BytesIO(self.data)) as archive:
                 unpacked = sum(part.file_size for part in archive.infolist())
-            if unpacked > max(4 * max_bytes, 2**20):
-                raise NotRead(f"unpacks to more than {4 * max_bytes / 2**20:,.0f} MiB")
+            if unpacked > MAX_UNPACKED:
+                raise NotRead(f"unpacks to more than {MAX_UNPACKED >> 20} MiB")
 
     def text(self, declared: str | None = None) -> str:
         """Decode the file: by its mark, a declaration, UTF-8, the option, Windows-1252."""
@@ -122,17 +114,16 @@ class File:
             raise NotRead(f"binary data, and {self.suffix or 'this'} is not a kind that is read")
         text = self.data.decode("cp1252", "replace")
         if _NOT_WESTERN.search(text):
-            raise NotRead(
-                "neither UTF-8 nor Windows-1252: name its encoding, such as --encoding gb18030"
-            )
+            told = "neither UTF-8 nor Windows-1252: name its encoding, such as --encoding gb18030"
+            raise NotRead(told)
         self.faults.append("not UTF-8: read as Windows-1252 (--encoding names another)")
         return text
 
 
-def convert(path: Path, encoding: str | None, max_bytes: int) -> tuple[list[Section], list[str]]:
+def convert(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]:
     """Return the sections of a file in order, and what could not be read of it."""
     try:
-        file = File(path, encoding, max_bytes)
+        file = File(path, encoding)
         found = [s for s in READERS.get(file.suffix, _text)(file) if s.text.strip()]
     except OSError as error:
         raise NotRead(error.strerror or str(error)) from error
@@ -151,90 +142,85 @@ def _text(file: File) -> Iterator[Section]:
     yield Section(file.text(), {})
 
 
-def _outlined(
-    blocks: Sequence[str | Heading | Table], metadata: dict[str, Any]
-) -> Iterator[Section]:
-    """Yield the text and the tables under each heading.
+def _markdown(file: File) -> Iterator[Section]:
+    text, metadata = _front_matter(file.text().replace("\r\n", "\n"))
+    yield from _outline(text, metadata, metadata.get("title") or _first_title(text) or file.title)
 
-    A heading without text stays with the section below it.
-    """
-    path: list[Heading] = []
-    lines: list[str] = []
-    has_body = False
+
+def _outline(text: str, metadata: dict[str, Any], title: object) -> Iterator[Section]:
+    """Cut Markdown at headings and tables; a heading without text stays with the next section."""
+    path: list[tuple[int, str]] = []
+    block: list[str] = []
+    has_body, lines = False, list(_mark_lines(text))
 
     def section(text: str, header: str | None = None) -> Section:
-        names = " > ".join(heading.name for heading in path)
-        return Section(text, {**metadata, **({"heading": names} if names else {})}, header)
+        names = " > ".join(name for _, name in path)
+        known = {**metadata, "title": str(title), **({"heading": names} if names else {})}
+        return Section(text, known, header)
 
-    for block in blocks:
-        if has_body and not isinstance(block, str):
-            yield section("\n".join(lines))
-            lines, has_body = [], False
-        if isinstance(block, Heading):
-            path = [heading for heading in path if heading.level < block.level] + [block]
-            lines.append(block.line)
-        elif isinstance(block, Table):
-            header = "\n".join([*lines, block.header]).strip()
-            yield section("\n".join(block.rows) or header, header if block.rows else "")
-            lines = []
-        else:
-            lines.append(block)
-            has_body = has_body or bool(block.strip())
-    yield section("\n".join(lines))
+    for place, (line, level, name) in (numbered := enumerate(lines)):
+        is_ruled = place + 1 < len(lines) and _RULE.fullmatch(lines[place + 1][0])
+        is_table = level == 0 and is_ruled and "|" in line and "|" in lines[place + 1][0]
+        if has_body and (name or is_table):
+            yield section("\n".join(block))
+            block, has_body = [], False
+        if is_table:
+            rows = [row for row, *_ in takewhile(lambda line: "|" in line[0], lines[place + 2 :])]
+            header = "\n".join([*block, line, lines[place + 1][0]]).strip()
+            yield section("\n".join(rows) or header, header if rows else "")
+            block = []
+            for _ in range(len(rows) + 1):
+                next(numbered)
+            continue
+        if name:
+            path = [heading for heading in path if heading[0] < level] + [(level, name)]
+        block.append(line)
+        has_body = has_body or (bool(line.strip()) and not name)
+    yield section("\n".join(block))
 
 
-def _first_title(blocks: Sequence[Any]) -> str | None:
-    """Return the first heading of the highest level."""
-    headings = [block for block in blocks if isinstance(block, Heading)]
-    return min(headings, key=lambda heading: heading.level).name if headings else None
-
-
-def _markdown(file: File) -> Iterator[Section]:
-    """Read Markdown as it stands; lines of fenced code are neither headings nor tables."""
-    text, metadata = _front_matter(file.text().replace("\r\n", "\n"))
-    blocks: list[str | Heading | Table] = []
-    fence, lines = "", text.split("\n")
-    for place, line in (numbered := enumerate(lines)):
-        below = "".join(lines[place + 1 : place + 2])
+def _mark_lines(text: str) -> Iterator[tuple[str, int, str]]:
+    """Yield each line of Markdown with level and name of its heading, or -1 in fenced code."""
+    fence = ""
+    for line in text.split("\n"):
         mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
         heading = re.match(r" {0,3}(#{1,6})[ \t]+(.*)", line)
         name = re.sub(r"[*`]|\b_|_\b", "", heading[2].rstrip(" \t#")) if heading else ""
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         if fence or mark:
-            blocks.append(line)
-        elif heading and name:
-            blocks.append(Heading(len(heading[1]), name, line))
-        elif "|" in line and "|" in below and re.fullmatch(r"[\s:|-]*-[\s:|-]*", below):
-            blocks.append(Table(f"{line}\n{below}", []))
-            next(numbered)
-        elif "|" in line and blocks and isinstance(blocks[-1], Table):
-            blocks[-1].rows.append(line)
+            yield line, -1, ""
         else:
-            blocks.append(line)
-    title = str(metadata.get("title") or _first_title(blocks) or file.title)
-    yield from _outlined(blocks, {**metadata, "title": title})
+            yield line, len(heading[1]) if heading and name else 0, name
+
+
+def _first_title(text: str) -> str | None:
+    """Return the first heading of the highest level."""
+    headings = [(level, name) for _, level, name in _mark_lines(text) if level > 0]
+    return min(headings, key=lambda heading: heading[0])[1] if headings else None
 
 
 def _front_matter(text: str) -> tuple[str, dict[str, Any]]:
     """Return the text without YAML front matter, and the front matter as metadata."""
-    found = re.match(r"\A---[ \t]*\n(.{0,20000}?\n)?---[ \t]*(?:\n|\Z)", text, re.DOTALL)
-    metadata: dict[str, Any] = {}
-    try:
-        import yaml
+    import yaml
 
+    found = re.match(r"\A---[ \t]*\n(.{0,20000}?\n)?---[ \t]*(?:\n|\Z)", text, re.DOTALL)
+    try:
         # Aliases of aliases would become gigabytes of text.
-        if found and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(found[1] or "")):
+        if not found or any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(found[1] or "")):
             return text, {}
-        for key, value in (yaml.safe_load(found[1] or "") or {}).items() if found else ():
-            if isinstance(value, list) and value:
-                metadata[str(key)] = list(map(str, value))
-            elif value not in (None, []):
-                metadata[str(key)] = value if isinstance(value, int | float) else str(value)
-    except Exception:  # text that only looks like front matter
+        fields = yaml.safe_load(found[1] or "")
+    except (yaml.YAMLError, ValueError):  # it only looks like front matter
         return text, {}
-    known = {key: value for key, value in metadata.items() if key not in _RESERVED}
-    return (text[found.end() :], known) if found else (text, {})
+    if not isinstance(fields, dict | None):
+        return text, {}
+    metadata: dict[str, Any] = {}
+    for key, value in (fields or {}).items():
+        if key not in _RESERVED and value not in (None, []):
+            is_plain = isinstance(value, int | float)
+            given = list(map(str, value)) if isinstance(value, list) else str(value)
+            metadata[str(key)] = value if is_plain else given
+    return text[found.end() :], metadata
 
 
 def _json(file: File) -> Iterator[Section]:
@@ -308,26 +294,8 @@ def _html(file: File) -> Iterator[Section]:
         if (is_chrome or is_named) and element.getparent() is not None:
             element.drop_tree()
     etree.strip_tags(body, *_INLINE.split(), etree.Comment, etree.ProcessingInstruction)
-    blocks: list[str | Heading | Table] = []
-    walk = etree.iterwalk(body, events=("start", "end"))
-    for event, element in walk:
-        tag = element.tag if event == "start" else ""
-        if tag == "table" or tag == "pre" or re.fullmatch("h[1-6]", tag):
-            walk.skip_subtree()
-        if tag == "table":
-            rows = [
-                " | ".join(_line(cell.text_content()) for cell in row.xpath("./td | ./th"))
-                for row in element.xpath("./tr | ./*/tr")
-            ]
-            blocks.append(Table("".join(rows[:1]), rows[1:]))
-        elif tag == "pre":
-            blocks.append(element.text_content().strip("\n") + "\n")
-        elif re.fullmatch("h[1-6]", tag):
-            name = _line(element.text_content())
-            blocks += [Heading(int(tag[1]), name, name)] if name else []
-        elif line := _line((element.text if tag else element.tail) or ""):
-            blocks.append(f"- {line}" if tag == "li" else f"{line}\n")
-    yield from _outlined(blocks, {"title": title})
+    page = etree.tostring(body, encoding="unicode", method="html")
+    yield from _outline(_by_kreuzberg(page.encode(), "text/html")[0], {}, title)
 
 
 def _line(text: object) -> str:
@@ -335,54 +303,44 @@ def _line(text: object) -> str:
 
 
 def _office(file: File) -> Iterator[Section]:
-    """Convert by kreuzberg, whose document structure has headings, tables and paragraphs."""
     import kreuzberg
 
     if file.suffix in (".csv", ".tsv"):
         file.data = file.text().encode()
     elif zipfile.is_zipfile(io.BytesIO(file.data)):
         _mend(file)
-    options: dict[str, Any] = {"use_cache": False, "disable_ocr": True}
-    config = kreuzberg.ExtractionConfig(include_document_structure=True, **options)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"file{file.suffix}"
-        path.write_bytes(file.data)
-        try:
-            result: Any = kreuzberg.extract_file_sync(str(path), config=config)
-        except Exception as error:
-            reason = _line(error)[:300].replace(str(path), "it")
-            raise NotRead(f"broken, encrypted or of an unknown version: {reason}") from error
+    is_plain = file.suffix in MAIL + _SLIDES  # slides lose their notes in Markdown
+    kind = kreuzberg.detect_mime_type_from_path(file.path)
+    text, result = _by_kreuzberg(file.data, kind, "plain" if is_plain else "markdown")
     if file.suffix in SHEETS:
         names = result.metadata.get("sheet_names") or []
         for table in result.tables:
             sheet = f", {names[table.page_number - 1]}" if len(names) > 1 else ""
             yield from _sheet(table.cells, {"title": file.title + sheet})
         return
-    if is_mail := file.suffix in MAIL:
-        file.title = result.metadata.get("subject") or file.title
+    text, title = unescape(text).translate(_UNMENDED), None
+    if file.suffix in _TITLED:
+        title = _first_title(text)
+    elif file.suffix in MAIL:
+        title = result.metadata.get("subject")
         attached = ", ".join(result.metadata.get("attachments") or [])
         file.faults += [f"attachments are not read: {attached}"] if attached else []
-    blocks: list[str | Heading | Table] = []
-    for node in (result.document or {}).get("nodes") or [{"content": {"text": result.content}}]:
-        content = node["content"]
-        text = (content.get("text") or "").strip().translate(_UNMENDED)
-        match content.get("node_type"):
-            case "heading" if text:
-                blocks.append(Heading(content.get("level") or 1, _line(text), text))
-            case "table":
-                rows: dict[int, list[str]] = {}
-                for cell in content["grid"]["cells"]:
-                    rows.setdefault(cell["row"], []).append(_line(cell["content"]))
-                lines = [" | ".join(row).translate(_UNMENDED) for row in rows.values()]
-                blocks.append(Table("".join(lines[:1]), lines[1:]))
-            case "metadata_block":
-                blocks.append("".join(f"{name}: {value}\n" for name, value in content["entries"]))
-            case "list_item" if text:
-                blocks.append(f"- {text}")
-            case _ if text:
-                blocks.append((unescape(text) if is_mail else text) + "\n")
-    title = _first_title(blocks) if file.suffix in _TITLED else None
-    yield from _outlined(blocks, {"title": title or file.title})
+    yield from _outline(text, {}, title or file.title)
+
+
+def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, Any]:
+    """Return the text of a file without escapes and padding of columns, and all of the result."""
+    import kreuzberg
+
+    options: dict[str, Any] = {"use_cache": False, "disable_ocr": True, "output_format": form}
+    config = kreuzberg.ExtractionConfig(**options)
+    try:
+        result = kreuzberg.extract_bytes_sync(data, kind, config=config)
+    except Exception as error:
+        reason = f"broken, encrypted or of an unknown version: {_line(error)[:300]}"
+        raise NotRead(reason) from error
+    text = re.sub(r"\\(?=[#*<>\[\]_`~])|(?<= ) +(?=\|)", "", result.content)
+    return re.sub(r"-{4,} \|", "--- |", text), result
 
 
 def _mend(file: File) -> None:
@@ -405,27 +363,21 @@ def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator
 
     Rows of one cell above the headings, such as a sheet's title, are text.
     """
-    rows = [
-        row
-        for row in ([_line(cell).removesuffix(" 00:00:00") for cell in row] for row in table)
-        if any(row)
-    ]
+    cells = ([_line(cell).removesuffix(" 00:00:00") for cell in row] for row in table)
+    rows = [row for row in cells if any(row)]
     width = max((sum(map(bool, row)) for row in rows), default=0)
     above = next((i for i, row in enumerate(rows) if width < 2 or sum(map(bool, row)) > 1), 0)
     yield Section("\n".join("".join(row) for row in rows[:above]), {**metadata})
-    rows = rows[above:]
-    if len(rows) < 2:
-        yield Section("".join(" | ".join(row) for row in rows), {**metadata}, "")
-        return
-    lines = []
-    for row in rows[1:]:
-        cells = zip([*rows[0], *[""] * len(row)], row, strict=False)
-        lines.append("; ".join(f"{name}: {cell}" if name else cell for name, cell in cells if cell))
+    names, *rest = rows[above:] or [[]]
+    lines = [] if rest else [" | ".join(names)]
+    for row in rest:
+        named = zip([*names, *[""] * len(row)], row, strict=False)
+        lines.append("; ".join(f"{name}: {cell}" if name else cell for name, cell in named if cell))
     yield Section("\n".join(lines), {**metadata}, "")
 
 
 READERS: dict[str, Callable[[File], Iterator[Section]]] = {
-    **dict.fromkeys((*SHEETS, *MAIL, *_TITLED, *_OFFICE.split()), _office),
+    **dict.fromkeys((*SHEETS, *MAIL, *_TITLED, *_OFFICE, *_SLIDES), _office),
     **dict.fromkeys((".md", ".markdown", ".mdx", ".qmd", ".rmd"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json),
@@ -442,9 +394,9 @@ def main() -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-    path, encoding, max_bytes = sys.argv[1:]
+    path, encoding = sys.argv[1:]
     try:
-        answer: Any = convert(Path(path), encoding or None, int(max_bytes))
+        answer: Any = convert(Path(path), encoding or None)
     except Exception as error:
         answer = str(error) if isinstance(error, NotRead) else f"{type(error).__name__}: {error}"
     print("\n" + json.dumps(answer))

@@ -1,29 +1,32 @@
-"""Find files, convert them in a separate process, and cut them into passages."""
+"""Find files, convert them in separate processes, cut them into passages, and index those.
+
+Nothing is indexed twice, and nothing is lost when a run is killed: a file is recorded as finished
+once all its passages are in the index. The next run skips finished files by their content, and in
+the file that was cut short the passages that are there. A changed file's passages replace its
+earlier ones. A file that has vanished keeps its passages until a run prunes.
+"""
 
 import hashlib
 import json
 import os
 import re
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import require
-from selfcorrect_rag.intake import valid
+from selfcorrect_rag.intake import title_line, valid
 from selfcorrect_rag.search import convert as converting
 from selfcorrect_rag.search.convert import NotRead, Section
+from selfcorrect_rag.search.index import BATCH_SIZE, Index, is_index, passage_id
 
-INDEX_FILE = "index.sqlite3"
-"""The file by which a folder is known as an index."""
 PASSAGE_WORDS, PASSAGE_OVERLAP = 120, 20
 """Default length: the papers' passages have 100 words; MiniLM reads about 180 at most."""
-MAX_BYTES = 256 * 2**20
-MAX_TITLE = 200
 TIME_LIMIT = 300.0
 """Seconds that the conversion of a file may take."""
 # Scripts without spaces count by character, and a long run counts as several words.
@@ -42,39 +45,47 @@ class Problem:
     """Whether the file still counts as read."""
 
 
-def find_files(
-    paths: Iterable[str | Path], *, follow_links: bool = False
-) -> Iterator[Path | Problem]:
+@dataclass(frozen=True)
+class IndexReport:
+    """Counts of files (read, in whole or in part; already indexed and unchanged), counts of
+    passages (new; of earlier versions or pruned; different ones in the index now), the files that
+    could not be read, and the indexed ones under the given paths that no longer exist."""
+
+    files: int
+    unchanged: int
+    added: int
+    removed: int
+    passages: int
+    problems: tuple[Problem, ...]
+    vanished: tuple[str, ...]
+
+
+def find_files(paths: Iterable[str | Path]) -> Iterator[Path | Problem]:
     """Yield the files under ``paths``, each once and in a stable order, and what is not read.
 
     Folders are searched to the bottom, without names that begin with a dot and without indexes. A
-    symbolic link that leads out of ``paths`` is a `Problem` unless ``follow_links``; paths that are
-    given themselves may be links.
+    symbolic link that leads out of ``paths`` is a `Problem`; paths that are given may be links.
     """
-    given = [Path(os.path.abspath(path)) for path in paths]
-    roots = [Path(os.path.realpath(path)) for path in given]
-    seen: set[tuple[int, int]] = set()
-    stack = given[::-1]
+    stack = [Path(os.path.abspath(path)) for path in paths][::-1]
+    roots, seen = [os.path.realpath(path) for path in stack], set[str]()
     while stack:
         path = stack.pop()
         try:
-            status = path.stat()
-            if (status.st_dev, status.st_ino) in seen:  # a second name, or a link in a circle
+            real = os.path.realpath(path, strict=True)
+            if real in seen:  # a second name, or a link in a circle
                 continue
-            real = Path(os.path.realpath(path))
-            if not (follow_links or any(real.is_relative_to(root) for root in roots)):
-                reason = f"leads out of the folder, to {real}: not read without --follow-links"
-                yield Problem(source_name(path), reason)
+            if not any(Path(real).is_relative_to(root) for root in roots):
+                told = f"leads out of the folder, to {real}: give that path too"
+                yield Problem(source_name(path), told)
                 continue
-            seen.add((status.st_dev, status.st_ino))
-            if stat.S_ISDIR(status.st_mode):
-                if not (path / INDEX_FILE).exists():
-                    entries = sorted(os.listdir(path), reverse=True)
-                    stack += [path / entry for entry in entries if not entry.startswith(".")]
-            elif stat.S_ISREG(status.st_mode):
+            seen.add(real)
+            if path.is_file():
                 yield path
-            else:
+            elif not path.is_dir():
                 yield Problem(source_name(path), "not a regular file")
+            elif not is_index(path):
+                names = sorted(os.listdir(path), reverse=True)
+                stack += [path / name for name in names if not name.startswith(".")]
         except OSError as error:
             yield Problem(source_name(path), error.strerror or str(error))
 
@@ -84,14 +95,14 @@ def source_name(path: Path) -> str:
     return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
 
 
-def convert(path: Path, encoding: str | None, max_bytes: int) -> tuple[list[Section], list[str]]:
+def convert(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]:
     """Return the sections of a file, and what could not be read of it, or raise `NotRead`."""
     if converting.READERS.get(path.suffix.lower()) not in converting.ALONE:
-        return converting.convert(path, encoding, max_bytes)
+        return converting.convert(path, encoding)
     for needed in ("kreuzberg", "lxml", "pypdf"):
         require(needed, "demo")
     # Called by its path, it loads nothing of this package; -P: no file beside it is a library.
-    command = [sys.executable, "-P", converting.__file__, str(path), encoding or "", str(max_bytes)]
+    command = [sys.executable, "-P", converting.__file__, str(path), encoding or ""]
     try:
         run = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT)
     except subprocess.TimeoutExpired as error:
@@ -111,8 +122,6 @@ def load(
     words: int = PASSAGE_WORDS,
     overlap: int = PASSAGE_OVERLAP,
     encoding: str | None = None,
-    max_bytes: int = MAX_BYTES,
-    follow_links: bool = False,
 ) -> Iterator[Document]:
     """Yield the passages of files and folders, for any vector store.
 
@@ -120,18 +129,87 @@ def load(
     where known ``page``, ``heading`` and front matter. Files that cannot be read, wholly or in
     part, go to ``on_problem``.
     """
-    for found in find_files(paths, follow_links=follow_links):
+    for found in find_files(paths):
         if isinstance(found, Problem):
             on_problem(found)
             continue
         try:
-            sections, faults = convert(found, encoding, max_bytes)
+            sections, faults = convert(found, encoding)
         except NotRead as error:
             on_problem(Problem(source_name(found), str(error)))
             continue
         if faults:
             on_problem(Problem(source_name(found), "; ".join(faults), partly=True))
         yield from passages(sections, source_name(found), words, overlap)
+
+
+def index_paths(
+    paths: Iterable[str | Path],
+    index: Index,
+    *,
+    chunk_words: int = PASSAGE_WORDS,
+    chunk_overlap: int = PASSAGE_OVERLAP,
+    encoding: str | None = None,
+    prune: bool = False,
+    on_progress: Callable[[float, int, str], None] = lambda done, passages, source: None,
+) -> IndexReport:
+    """Put files, and the files in folders, into ``index``; see `load` for the metadata.
+
+    Args:
+        encoding: Of text files that are not UTF-8; None detects Windows-1252 and refuses the rest.
+        prune: Remove the passages of files under ``paths`` that no longer exist.
+        on_progress: Called after each batch and file with the fraction of files that are done, the
+            passages handled, and the file.
+    """
+    split("", chunk_words, chunk_overlap)  # bad sizes fail before anything is read
+    paths = [Path(path).absolute() for path in paths]
+    found = list(find_files(paths))
+    files = [path for path in found if isinstance(path, Path)]
+    problems = [problem for problem in found if isinstance(problem, Problem)]
+    read = unchanged = handled = added = removed = 0
+    with index.writing():
+        known = index.files()
+        for place, path in enumerate(files):
+            source = source_name(path)
+            try:
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                fingerprint = f"{digest}:{chunk_words}:{chunk_overlap}:{encoding}"
+                finished, fault = known.get(source, ("", ""))
+                if finished == fingerprint:
+                    unchanged += 1
+                else:
+                    sections, faults = convert(path, encoding)
+                    rest = passages(sections, source, chunk_words, chunk_overlap)
+                    ids: set[str] = set()
+                    while batch := list(islice(rest, BATCH_SIZE)):
+                        added += index.write(batch)
+                        ids.update(map(passage_id, batch))
+                        handled += len(batch)
+                        on_progress(place / len(files), handled, source)
+                    fault = "; ".join(faults)
+                    removed += index.finish(source, ids, fingerprint, fault)
+                    read += 1
+                if fault:
+                    problems.append(Problem(source, fault, partly=True))
+            except NotRead as error:
+                problems.append(Problem(source, str(error)))
+            except OSError as error:
+                if error.filename is None:  # of the index, not of the file
+                    raise
+                problems.append(Problem(source, error.strerror or str(error)))
+            on_progress((place + 1) / len(files), handled, source)
+        present = set(map(source_name, files))  # names that are not UTF-8 do not lead back
+        vanished = [
+            source
+            for source in sorted(set(index.files()) - present)
+            if any(Path(source).is_relative_to(path) for path in paths)
+            and not os.path.exists(source)
+        ]
+        if prune:
+            removed += sum(index.finish(source, set()) for source in vanished)
+    counts = read, unchanged, added, removed, len(index)
+    return IndexReport(*counts, tuple(problems), tuple(vanished))
 
 
 def passages(
@@ -147,7 +225,7 @@ def passages(
         else:
             whole = "\n".join(f"{part.header or ''}\n{part.text}".strip() for part in parts)
             texts = split(re.sub(r"[^\S\n]+", " ", valid(whole)), words, overlap)
-        title = " ".join(valid(str(metadata["title"])).split())[:MAX_TITLE]
+        title = title_line(metadata["title"])
         for text in texts:
             known = {**metadata, "title": title, "source": source, "chunk": chunk}
             yield Document(text, metadata=known)
@@ -189,24 +267,3 @@ def split(text: str, words: int, overlap: int) -> list[str]:
 def count_words(text: str) -> int:
     """Count words; a character of Chinese, Japanese or Korean is a word."""
     return sum(1 for _ in _WORD.finditer(text))
-
-
-def indexed_text(document: Document) -> str:
-    """Return what is embedded and scored: title, headings and text."""
-    title, heading = (str(document.metadata.get(key, "")) for key in ("title", "heading"))
-    heading = heading.removeprefix(title).removeprefix(" > ")
-    return valid("\n".join(filter(None, (title, heading, document.page_content))))
-
-
-def content_id(document: Document) -> str:
-    """Return a digest of title, heading and text."""
-    return _digest(indexed_text(document))
-
-
-def passage_id(document: Document) -> str:
-    """Return a digest of source, title, heading and text."""
-    return _digest(f"{document.metadata.get('source', '')}\0{indexed_text(document)}")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]

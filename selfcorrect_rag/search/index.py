@@ -1,36 +1,32 @@
-"""An index folder: passages in SQLite, their vectors in Chroma, their words in bm25s.
+"""An index folder: passages in SQLite, their vectors in Chroma, their words ranked by bm25s.
 
 SQLite is what counts: Chroma and bm25s only rank. A batch goes to Chroma first and to SQLite last,
 in one transaction, so that a killed run leaves nothing half done. A version number tells indexes
 that other processes hold open that something has changed.
 """
 
+import hashlib
 import json
 import math
-import shutil
+import os
 import sqlite3
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.retrievers import BaseRetriever
 
-from selfcorrect_rag.errors import (
-    ModelFailed,
-    SelfCorrectError,
-    require,
-    wrap_errors,
-)
+from selfcorrect_rag.errors import ModelFailed, SelfCorrectError, require, wrap_errors
 from selfcorrect_rag.intake import valid
-from selfcorrect_rag.search.documents import INDEX_FILE, content_id, indexed_text, passage_id
-from selfcorrect_rag.search.filters import Filter, compile_filter
-from selfcorrect_rag.search.vectors import UnreadableIndex, Vectors
+from selfcorrect_rag.search.retriever import Filter, IndexRetriever, compile_filter
 
+INDEX_FILE = "index.sqlite3"
+"""The file by which a folder is known as an index."""
 Ranking = Literal["hybrid", "dense", "bm25"]
 BATCH_SIZE = 128
 """Passages embedded and written at once; a killed run loses at most one batch."""
@@ -40,6 +36,7 @@ _SAME_PLACE = 2
 """Passages of one page or section that come before those of other places."""
 _WIDE = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"  # scripts without spaces
 _TOKEN = rf"(?u)[{_WIDE}]|[^\W{_WIDE}]+"
+_GRAPH = {"space": "cosine", "max_neighbors": 32, "ef_construction": 200, "ef_search": 200}
 _LAYOUT = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -53,29 +50,39 @@ CREATE INDEX IF NOT EXISTS contents ON passages (content);
 """
 _VERSION = "SELECT value FROM meta WHERE key = 'version'"
 _NEXT_VERSION = "UPDATE meta SET value = value + 1 WHERE key = 'version'"
-_AMONG = "FROM passages WHERE id IN (SELECT value FROM json_each(?))"
+
+_Snapshot = tuple[int, dict[str, list[Document]], Any]
+"""A version, its passages, those of the same content together by its id, and ``bm25s.BM25``, or
+None if there are no words."""
+_lock = threading.RLock()
+_clients: dict[str, tuple[int, Any]] = {}
+"""Chroma's client of each folder and the version it was opened at: Chroma shares what a process has
+open, and does not see what other processes write."""
+
+
+def _forget_clients() -> None:
+    """Open Chroma anew in a forked process, which has none of its threads."""
+    global _lock
+    _lock = threading.RLock()
+    _clients.clear()
+    if shared := sys.modules.get("chromadb.api.shared_system_client"):
+        shared.SharedSystemClient.clear_system_cache()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forget_clients)
 
 
 class NoIndex(SelfCorrectError, FileNotFoundError):
     """A folder holds no index, or one of an earlier version."""
 
 
-class IndexBusy(SelfCorrectError, RuntimeError):
-    """Another process is writing to the index."""
+class UnreadableIndex(SelfCorrectError, OSError):
+    """An index is damaged, may not be read or written, or another process is writing to it."""
 
 
 class EmbedderMismatch(SelfCorrectError, ValueError):
     """An index was made with other embeddings than it is opened with."""
-
-
-class _Snapshot(NamedTuple):
-    """The passages of one version in memory."""
-
-    version: int
-    passages: dict[str, list[Document]]
-    """Those of the same content together, by its id."""
-    words: Any
-    """``bm25s.BM25``; None if there are no words."""
 
 
 class Index:
@@ -91,24 +98,21 @@ class Index:
         self, path: str | Path, embeddings: Embeddings | Literal["bm25"] | None = None
     ) -> None:
         self.path = Path(path)
-        self._vectors = Vectors(self.path)
-        self._held: _Snapshot | None = None
+        self._held: _Snapshot = (-1, {}, None)
         require("bm25s", "demo")
+        foreign = NoIndex(
+            f"{path} holds other files, or an index of an earlier version: index again, into a new "
+            "or empty folder"
+        )
         with _index_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            names = {entry.name for entry in self.path.iterdir()}
-            earlier = NoIndex(
-                f"{self.path} was made by an earlier version: index again, into a new folder"
-            )
-            if names and INDEX_FILE not in names:
-                told = "holds other files: give the index a new or empty folder"
-                is_earlier = any(name.endswith(".sqlite3") for name in names)
-                raise earlier if is_earlier else UnreadableIndex(f"{self.path} {told}")
+            if any(self.path.iterdir()) and not is_index(self.path):
+                raise foreign
             with self._database() as database:
                 database.executescript(_SCHEMA)
                 known = dict(database.execute("SELECT key, value FROM meta"))
                 if known.get("layout", _LAYOUT) != _LAYOUT:
-                    raise earlier
+                    raise foreign
                 if embeddings is None and known.get("embedder") != "bm25":
                     from selfcorrect_rag.reader.embeddings import ReaderEmbeddings
 
@@ -121,7 +125,7 @@ class Index:
             self._make_private()
         if known.get("embedder", name) != name:
             raise EmbedderMismatch(
-                f"{self.path} was indexed with {known['embedder']}, not with {name}: "
+                f"{path} was indexed with {known['embedder']}, not with {name}: "
                 "open it with those embeddings or index into a new folder"
             )
 
@@ -144,19 +148,22 @@ class Index:
             with wrap_errors(ModelFailed, "the embeddings"):
                 vector = self.embeddings.embed_query(query)
         depth = max(50, 4 * k)
+        rankings: list[list[str]] = []
         with _index_errors(self.path):
-            held = self._snapshot()
+            version, passages, words = self._snapshot()
             kept = {
                 content: copies
-                for content, every in held.passages.items()
+                for content, every in passages.items()
                 if (copies := [copy for copy in every if is_let(copy.metadata)])
             }
-            rankings: list[list[str]] = []
             if vector is not None and kept:
                 among = None if filter is None else list(kept)
-                rankings.append(self._vectors.nearest(vector, depth, held.version, among))
-            if held.words is not None and ranking != "dense":
-                rankings.append(_best_words(held, query, kept, depth))
+                with self._vectors(version) as vectors:
+                    nearest = vectors.query([vector], ids=among, n_results=depth, include=[])
+                rankings.append(nearest["ids"][0])
+            if words is not None and ranking != "dense":
+                ids = _rank_words(words, query, list(passages))
+                rankings.append(list(islice((each for each in ids if each in kept), depth)))
         ranked: dict[str, float] = {}
         for contents in rankings:
             for rank, content in enumerate(contents, 1):
@@ -166,10 +173,8 @@ class Index:
         found = [_merged(kept[each], ranked[each] / ranked[order[0]]) for each in order]
         return _spread(found)[:k]
 
-    def as_retriever(self, k: int = 5) -> BaseRetriever:
+    def as_retriever(self, k: int = 5) -> IndexRetriever:
         """Return a LangChain retriever for the ``k`` best passages."""
-        from selfcorrect_rag.search.retriever import IndexRetriever
-
         return IndexRetriever(index=self, k=k)
 
     def add(self, documents: Iterable[Document]) -> int:
@@ -186,102 +191,92 @@ class Index:
     def __len__(self) -> int:
         """Return the number of different passages."""
         with _index_errors(self.path):
-            return len(self._snapshot().passages)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._held = None  # nothing stays open: it may still be used
+            return len(self._snapshot()[1])
 
     # Writing
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the index for one writer, to the end of its process; others get `IndexBusy`."""
-        with (
-            _index_errors(self.path),
-            closing(sqlite3.connect(self.path / "lock.sqlite3", timeout=0)) as lock,
-        ):
+        """Hold the index for one writer; others get `UnreadableIndex` meanwhile."""
+        lock_file = self.path / "lock.sqlite3"
+        with _index_errors(self.path), closing(sqlite3.connect(lock_file, timeout=0)) as lock:
             lock.execute("BEGIN EXCLUSIVE")
             try:
                 yield
             finally:
-                self._store_words(self._snapshot())
                 self._make_private()
 
     def write(self, documents: Sequence[Document]) -> int:
         """Write a batch within `writing`, and return how many passages are new."""
         passages = {passage_id(d): d for d in documents if d.page_content.strip()}
-        with self._database() as database:
-            rows = database.execute(f"SELECT id {_AMONG}", [json.dumps(list(passages))])
-            known = {id_ for (id_,) in rows}
-        contents = {content_id(d): d for id_, d in passages.items() if id_ not in known}
-        if self.embeddings is not None:
-            self._embed(contents)
+        contents = {content_id(d): d for d in passages.values()}
+        known, embedded = self._known("id", passages), self._known("content", contents)
+        new = {content: d for content, d in contents.items() if content not in embedded}
+        if new and self.embeddings is not None:
+            with wrap_errors(ModelFailed, "the embeddings"):
+                made = self.embeddings.embed_documents([indexed_text(d) for d in new.values()])
+                if len(made) != len(new) or not all(math.isfinite(sum(vector)) for vector in made):
+                    raise ValueError(f"{len(made)} vectors of finite numbers for {len(new)} texts")
+            with self._vectors(self._version()) as vectors:
+                vectors.upsert(list(new), made)
+        rows = [
+            (
+                id_,
+                valid(str(document.metadata.get("source", ""))),
+                content_id(document),
+                valid(document.page_content),
+                json.dumps(document.metadata, default=str, skipkeys=True),
+            )
+            for id_, document in passages.items()
+        ]
         with self._database() as database:
             database.execute(_NEXT_VERSION)
             database.executemany(
                 "INSERT INTO passages VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO UPDATE SET metadata = excluded.metadata",
-                [
-                    (
-                        id_,
-                        valid(str(document.metadata.get("source", ""))),
-                        content_id(document),
-                        valid(document.page_content),
-                        json.dumps(document.metadata, default=str, skipkeys=True),
-                    )
-                    for id_, document in passages.items()
-                ],
+                rows,
             )
         return len(passages) - len(known)
 
-    def _embed(self, contents: Mapping[str, Document]) -> None:
-        """Write the vectors of contents that have none."""
-        known = self._vectors.known(list(contents), self._version())
-        new = {content: d for content, d in contents.items() if content not in known}
-        if not new or self.embeddings is None:
-            return
-        with wrap_errors(ModelFailed, "the embeddings"):
-            made = self.embeddings.embed_documents([indexed_text(d) for d in new.values()])
-            if len(made) != len(new) or not all(math.isfinite(sum(vector)) for vector in made):
-                raise ValueError(f"{len(made)} vectors of finite numbers for {len(new)} passages")
-        self._vectors.add(dict(zip(new, made, strict=True)), self._version())
-
-    # Files, within `writing`
-
-    def finished(self) -> dict[str, tuple[str, str]]:
-        """Return fingerprint and fault of each source whose passages are all in the index."""
+    def files(self) -> dict[str, tuple[str, str]]:
+        """Return fingerprint and fault of each source, both empty if it is not finished."""
         with self._database() as database:
-            rows = database.execute("SELECT source, fingerprint, fault FROM files").fetchall()
-        return {source: (fingerprint, fault) for source, fingerprint, fault in rows}
+            rows = database.execute(
+                "SELECT source, '' AS fingerprint, '' FROM passages "
+                "UNION SELECT source, fingerprint, fault FROM files ORDER BY fingerprint"
+            )
+            return {source: (fingerprint, fault) for source, fingerprint, fault in rows}
 
-    def sources(self) -> list[str]:
-        """Return all sources that hold passages."""
-        with self._database() as database:
-            rows = database.execute("SELECT DISTINCT source FROM passages ORDER BY source")
-            return [source for (source,) in rows]
+    def finish(self, source: str, ids: set[str], fingerprint: str = "", fault: str = "") -> int:
+        """Record a source as finished within `writing`; return how many passages it lost.
 
-    def finish(self, source: str, ids: set[str], fingerprint: str, fault: str) -> int:
-        """Record a source as finished; return how many passages it no longer has."""
+        A source without a fingerprint is forgotten.
+        """
         with self._database() as database:
             rows = database.execute("SELECT id, content FROM passages WHERE source = ?", [source])
             stale = {id_: content for id_, content in rows if id_ not in ids}
-            database.execute(f"DELETE {_AMONG}", [json.dumps(list(stale))])
-            used = database.execute(
-                "SELECT content FROM passages WHERE content IN (SELECT value FROM json_each(?))",
-                [json.dumps(list(stale.values()))],
-            )
-            unused = set(stale.values()) - {content for (content,) in used}
-            row = (source, fingerprint, fault)
-            database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", row)
+            database.executemany("DELETE FROM passages WHERE id = ?", [(id_,) for id_ in stale])
+            database.execute("DELETE FROM files WHERE source = ?", [source])
+            if fingerprint:
+                row = (source, fingerprint, fault)
+                database.execute("INSERT INTO files VALUES (?, ?, ?)", row)
             database.execute(_NEXT_VERSION)
-        if self.embeddings is not None:
-            self._vectors.remove(sorted(unused), self._version())
+        unused = set(stale.values()) - self._known("content", stale.values())
+        if unused and self.embeddings is not None:
+            with self._vectors(self._version()) as vectors:
+                vectors.delete(sorted(unused))
         return len(stale)
 
     # Reading
+
+    def _known(self, column: str, values: Iterable[str]) -> set[str]:
+        """Return those of the values that stand in a column of the passages."""
+        with self._database() as database:
+            rows = database.execute(
+                f"SELECT {column} FROM passages WHERE {column} IN (SELECT value FROM json_each(?))",
+                [json.dumps(list(values))],
+            )
+            return {value for (value,) in rows}
 
     def _version(self) -> int:
         with self._database() as database:
@@ -292,7 +287,7 @@ class Index:
         with self._database() as database:
             database.execute("BEGIN")  # version and passages of one moment
             (version,) = database.execute(_VERSION).fetchone()
-            if self._held is not None and self._held.version == version:
+            if self._held[0] == version:
                 return self._held
             rows = database.execute(
                 "SELECT id, content, text, metadata FROM passages ORDER BY rowid"
@@ -301,37 +296,35 @@ class Index:
         for id_, content, text, metadata in rows:
             document = Document(text, id=id_, metadata=json.loads(metadata))
             passages.setdefault(content, []).append(document)
-        words = self._load_words(version, list(passages.values()))
-        held = self._held = _Snapshot(version, passages, words)
+        words = require("bm25s", "demo").BM25()
+        tokens = _tokenize([indexed_text(copies[0]) for copies in passages.values()])
+        if any(tokens):
+            words.index(tokens, show_progress=False)
+        held = self._held = version, passages, words if any(tokens) else None
         return held
-
-    def _load_words(self, version: int, groups: Sequence[Sequence[Document]]) -> Any:
-        """Return the stored BM25 of this version, or else compute it."""
-        bm25s = require("bm25s", "demo")
-        with suppress(Exception):  # there is none, or a damaged one
-            return bm25s.BM25.load(self.path / f"words-{version}", mmap=True, show_progress=False)
-        tokens = _tokenize([indexed_text(copies[0]) for copies in groups])
-        if not any(tokens):
-            return None
-        words = bm25s.BM25()
-        words.index(tokens, show_progress=False)
-        return words
-
-    def _store_words(self, held: _Snapshot) -> None:
-        folder = self.path / f"words-{held.version}"
-        if held.words is None or folder.exists():
-            return
-        with tempfile.TemporaryDirectory(dir=self.path, prefix="new-") as new:
-            held.words.save(Path(new) / "words", show_progress=False)
-            for earlier in self.path.glob("words-*"):
-                shutil.rmtree(earlier, ignore_errors=True)
-            (Path(new) / "words").rename(folder)
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         """Open SQLite for one transaction."""
         with closing(sqlite3.connect(self.path / INDEX_FILE)) as database, database:
             yield database
+
+    @contextmanager
+    def _vectors(self, version: int) -> Iterator[Any]:
+        """Hold Chroma's collection of vectors by content, opened at this version."""
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # chromadb imports onnxruntime
+        chromadb, folder = require("chromadb", "demo"), str(self.path.resolve())
+        with _lock:
+            opened, client = _clients.pop(folder, (-1, None))
+            if opened != version:
+                if client is not None:
+                    client.close()
+                settings = chromadb.Settings(anonymized_telemetry=False)
+                client = chromadb.PersistentClient(folder, settings=settings)
+            _clients[folder] = version, client
+            yield client.get_or_create_collection(
+                "passages", embedding_function=None, configuration={"hnsw": _GRAPH}
+            )
 
     def _make_private(self) -> None:
         for path in self.path.rglob("*"):
@@ -351,7 +344,7 @@ def open_index(
     create: bool = False,
 ) -> Index:
     """Open the index in the folder ``path``; without ``create``, there must be one."""
-    if not create and not any(Path(path).glob("*.sqlite3")):
+    if not create and not is_index(Path(path)):
         raise NoIndex(f"{path} holds no index: selfcorrect-rag index PATH... --index {path}")
     return Index(path, embeddings)
 
@@ -366,14 +359,33 @@ def embedder_name(embeddings: Embeddings | None) -> str:
     return name or f"{kind.__module__}:{kind.__qualname__} {''.join(models[:2])}".strip()
 
 
-def _best_words(held: _Snapshot, query: str, kept: Mapping[str, object], most: int) -> list[str]:
-    """Return the ids of the contents that share words with the query, best first."""
-    tokens = [token for token in _tokenize([query])[0] if token in held.words.vocab_dict]
-    if not tokens:
-        return []
-    scores, contents = held.words.get_scores(tokens), list(held.passages)
-    best = (contents[i] for i in (-scores).argsort(kind="stable").tolist() if scores[i] > 0)
-    return list(islice((content for content in best if content in kept), most))
+def indexed_text(document: Document) -> str:
+    """Return what is embedded and scored: title, headings and text."""
+    title, heading = (str(document.metadata.get(key, "")) for key in ("title", "heading"))
+    heading = heading.removeprefix(title).removeprefix(" > ")
+    return valid("\n".join(filter(None, (title, heading, document.page_content))))
+
+
+def content_id(document: Document) -> str:
+    """Return a digest of title, heading and text."""
+    return _digest(indexed_text(document))
+
+
+def passage_id(document: Document) -> str:
+    """Return a digest of source, title, heading and text."""
+    return _digest(f"{document.metadata.get('source', '')}\0{indexed_text(document)}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+
+def _rank_words(words: Any, query: str, contents: Sequence[str]) -> Iterator[str]:
+    """Yield those of the contents that share words with the query, best first."""
+    if tokens := [token for token in _tokenize([query])[0] if token in words.vocab_dict]:
+        scores = words.get_scores(tokens)
+        order = (-scores).argsort(kind="stable").tolist()
+        yield from (contents[i] for i in order if scores[i] > 0)
 
 
 def _merged(copies: Sequence[Document], score: float) -> Document:
@@ -410,18 +422,20 @@ def _tokenize(texts: list[str]) -> list[list[str]]:
 
 @contextmanager
 def _index_errors(path: Path) -> Iterator[None]:
-    """Raise what SQLite and the disk raise as errors that say what to do."""
+    """Raise what SQLite, Chroma and the disk raise as errors that say what to do."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
-        if isinstance(error, SelfCorrectError):
+    except SelfCorrectError:
+        raise
+    except BaseException as error:  # a panic of Chroma's Rust is not an Exception
+        is_chromas = type(error).__module__.startswith(("chroma", "pyo3"))
+        if not is_chromas and not isinstance(error, sqlite3.Error | OSError):
             raise
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise IndexBusy(
-                f"another process is writing to {path}: run again when it has finished"
-            ) from error
+            busy = f"another process is writing to {path}: run again when it has finished"
+            raise UnreadableIndex(busy) from error
         raise UnreadableIndex(
-            f"{path} does not open as an index ({' '.join(str(error).split())}): check its "
-            "permissions, repair it, or index into a new folder"
+            f"{path} does not open as an index ({' '.join(str(error).split())}): check the disk's "
+            "space and the permissions, or index into a new folder"
         ) from error

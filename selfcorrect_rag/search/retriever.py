@@ -1,10 +1,10 @@
-"""Call any retriever or function as one that returns Documents, sync and async, with filters."""
+"""Call any retriever or function as one that returns Documents, within the run's filter."""
 
 import asyncio
 import inspect
+import operator
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -17,31 +17,103 @@ from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_core.runnables.config import patch_config, run_in_executor, set_config_context
-from langchain_core.runnables.utils import accepts_config, is_async_callable, is_async_generator
+from langchain_core.runnables.utils import accepts_config
 from langchain_core.tools import BaseTool
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore, VectorStoreRetriever
 from langgraph.runtime import get_runtime
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from selfcorrect_rag.errors import BadArgument, Fault, RetrievalFailed, wrap_errors
+from selfcorrect_rag.errors import (
+    BadArgument,
+    Fault,
+    RetrievalFailed,
+    SelfCorrectError,
+    wrap_errors,
+)
 from selfcorrect_rag.intake import aas_documents, as_documents
-from selfcorrect_rag.search.filters import BadFilter, Filter, Test, compile_filter
-from selfcorrect_rag.search.index import Index
 
 Retriever = Runnable[str, Any] | VectorStore | Callable[[str], Any]
 """A LangChain retriever or vector store, or a function from a query to documents. A function may be
 async, for async runs only; it may return a list, a tuple or a generator, of Documents or of JSON
 objects; it may take the run's ``config`` or its ``filter`` as a second argument of that name."""
+Filter = Mapping[str, Any]
+"""Conditions on metadata in the language of Chroma's ``where``: ``{"owner": "ada"}``,
+``{"year": {"$gte": 2024}}``, ``{"$and": [...]}``, ``{"$or": [...]}``."""
+Test = Callable[[Mapping[str, Any]], bool]
+
 _NO_RETRIEVERS = (BaseLanguageModel, BaseTool, BasePromptTemplate, BaseOutputParser)
 """Runnables that are passed by mistake where arguments are swapped."""
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "$eq": operator.eq,
+    "$ne": operator.ne,
+    "$gt": operator.gt,
+    "$gte": operator.ge,
+    "$lt": operator.lt,
+    "$lte": operator.le,
+    "$in": lambda value, wanted: value in wanted,
+    "$nin": lambda value, wanted: value not in wanted,
+    "$contains": lambda value, wanted: isinstance(value, list) and wanted in value,
+    "$not_contains": lambda value, wanted: isinstance(value, list) and wanted not in value,
+}
+
+
+class BadFilter(SelfCorrectError, ValueError):
+    """A filter is not in Chroma's language, or cannot be applied."""
+
+
+def compile_filter(filter: object) -> Test:
+    """Return a function that tells whether metadata satisfy a filter; a missing field does not.
+
+    Raises:
+        BadFilter: it is not a filter.
+    """
+    if not isinstance(filter, Mapping) or not filter:
+        raise BadFilter(f"a filter is an object of conditions on metadata, got {filter!r:.200}")
+    tests = [_compile_condition(key, wanted) for key, wanted in filter.items()]
+    return lambda metadata: all(test(metadata) for test in tests)
+
+
+def _compile_condition(key: object, wanted: Any) -> Test:
+    if key in ("$and", "$or") and isinstance(wanted, list) and wanted:
+        parts, join = [compile_filter(part) for part in wanted], all if key == "$and" else any
+        return lambda metadata: join(part(metadata) for part in parts)
+    condition = wanted if isinstance(wanted, Mapping) else {"$eq": wanted}
+    name, value = next(iter(condition.items()), ("", None))
+    kinds = list if name in ("$in", "$nin") else str | int | float
+    is_known = len(condition) == 1 and name in _OPERATORS and isinstance(value, kinds)
+    if not is_known or not isinstance(key, str) or key.startswith("$"):
+        raise BadFilter(
+            "a filter has conditions on metadata fields, or lists of filters in $and and $or; a "
+            "condition is a text, a number, a boolean, or an object with one of "
+            f"{', '.join(_OPERATORS)} ($in and $nin with a list); got {key!r:.200}: {wanted!r:.200}"
+        )
+
+    def test(metadata: Mapping[str, Any]) -> bool:
+        try:
+            return key in metadata and bool(_OPERATORS[name](metadata[key], value))
+        except TypeError:  # text against a number
+            return False
+
+    return test
+
+
+def run_filter(config: RunnableConfig | None = None) -> Any:
+    """Return the filter of a run: ``filter`` in its config's ``configurable`` or in its context."""
+    given = (ensure_config(config).get("configurable") or {}).get("filter")
+    if given is not None:
+        return given
+    try:
+        context: Any = get_runtime().context
+    except Exception:  # not within a graph
+        return None
+    is_mapping = isinstance(context, Mapping)
+    return context.get("filter") if is_mapping else getattr(context, "filter", None)
 
 
 class IndexRetriever(BaseRetriever):
-    """The ``k`` best passages of an index, within the call's ``filter=`` or the run's."""
+    """The ``k`` best passages of an `Index`, within the call's ``filter=`` or the run's."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    index: Index
+    index: Any
     k: int = Field(default=5, ge=1)
 
     def invoke(
@@ -52,36 +124,13 @@ class IndexRetriever(BaseRetriever):
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
-        return await super().ainvoke(input, config, **{"filter": run_filter(config), **kwargs})
+        return await run_in_executor(None, self.invoke, input, config, **kwargs)
 
     def _get_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: Any,
-        k: int | None = None,
-        filter: Filter | None = None,
+        self, query: str, *, run_manager: Any, k: int | None = None, filter: Filter | None = None
     ) -> list[Document]:
-        return self.index.search(query, k or self.k, filter=filter)
-
-    async def _aget_relevant_documents(
-        self, query: str, *, run_manager: Any, **options: Any
-    ) -> list[Document]:
-        search = self._get_relevant_documents
-        return await run_in_executor(None, search, query, run_manager=run_manager, **options)
-
-
-def run_filter(config: RunnableConfig | None = None) -> Filter | None:
-    """Return the filter of a run: ``filter`` in its config's ``configurable`` or in its context."""
-    given: Any = (ensure_config(config).get("configurable") or {}).get("filter")
-    if given is None:
-        try:
-            context: Any = get_runtime().context
-        except Exception:  # not within a graph
-            return None
-        is_mapping = isinstance(context, Mapping)
-        given = context.get("filter") if is_mapping else getattr(context, "filter", None)
-    return cast(Filter | None, given)
+        found: list[Document] = self.index.search(query, k or self.k, filter=filter)
+        return found
 
 
 class AnyRetriever(Runnable[str, list[Document]]):
@@ -105,20 +154,15 @@ class AnyRetriever(Runnable[str, list[Document]]):
         *,
         filters: bool = True,
     ) -> None:
-        self._is_store = isinstance(retriever, VectorStore)
         self._source, self._fault, self._read, self._filters = source, fault, read, filters
+        self._is_store = isinstance(retriever, VectorStore)
         if isinstance(retriever, VectorStore):
             retriever = retriever.as_retriever()
-        is_runnable = isinstance(retriever, Runnable) and not isinstance(retriever, _NO_RETRIEVERS)
-        if not is_runnable and not takes_one(retriever):
-            hint = ": give its .as_retriever()" if hasattr(retriever, "as_retriever") else ""
-            raise BadArgument(
-                "retriever must be a LangChain retriever or vector store, or a function from a "
-                f"query to documents, got {type(retriever).__name__}{hint}"
-            )
-        if not is_runnable:
+        if isinstance(retriever, Runnable) and not isinstance(retriever, _NO_RETRIEVERS):
+            self._inner: Runnable[str, Any] = retriever
+        elif not isinstance(retriever, Runnable) and takes_one(retriever):
             name = getattr(retriever, "__name__", type(retriever).__name__)
-            retriever = _FunctionRetriever(
+            self._inner = _FunctionRetriever(
                 name="retriever" if name == "<lambda>" else name,
                 function=retriever,
                 read=read,
@@ -126,27 +170,30 @@ class AnyRetriever(Runnable[str, list[Document]]):
                 fault=fault,
             )
             self._read = list
-        self._inner: Runnable[str, Any] = retriever
+        else:
+            hint = ": give its .as_retriever()" if hasattr(retriever, "as_retriever") else ""
+            raise BadArgument(
+                "retriever must be a LangChain retriever or vector store, or a function from a "
+                f"query to documents, got {type(retriever).__name__}{hint}"
+            )
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         with wrap_errors(self._fault, self._source):
             options, is_let = self._options(config, k)
-            found = self._inner.invoke(input, config, **options)
-            return self._within(as_documents(self._read(found), self._source), is_let)
+            found = self._read(self._inner.invoke(input, config, **options))
+            return [d for d in as_documents(found, self._source) if is_let(d.metadata)]
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         with wrap_errors(self._fault, self._source):
             options, is_let = self._options(config, k)
-            found = await self._inner.ainvoke(input, config, **options)
-            return self._within(await aas_documents(self._read(found), self._source), is_let)
+            found = self._read(await self._inner.ainvoke(input, config, **options))
+            return [d for d in await aas_documents(found, self._source) if is_let(d.metadata)]
 
-    def _options(
-        self, config: RunnableConfig | None, k: int | None
-    ) -> tuple[dict[str, Any], Test | None]:
+    def _options(self, config: RunnableConfig | None, k: int | None) -> tuple[dict[str, Any], Test]:
         """Return the arguments for a call, and the test that its results must satisfy."""
         inner, wanted, options = self._inner, run_filter(config), dict[str, Any]()
         if isinstance(inner, _FunctionRetriever):
@@ -156,23 +203,20 @@ class AnyRetriever(Runnable[str, list[Document]]):
         elif self._is_store and k is not None:
             options["k"] = k
         if wanted is None:
-            return options, None
+            return options, lambda metadata: True
+        is_store = isinstance(inner, VectorStoreRetriever)
         try:
             is_let = compile_filter(wanted)
         except BadFilter:
-            if not isinstance(inner, VectorStoreRetriever):
+            if not is_store:
                 raise
-            return {**options, "filter": wanted}, None  # in the store's own language
+            return {**options, "filter": wanted}, lambda metadata: True  # in its own language
         if isinstance(inner, VectorStoreRetriever):
             own = inner.search_kwargs.get("filter")
             options["filter"] = {"$and": [own, wanted]} if isinstance(own, Mapping) else wanted
             if isinstance(inner.vectorstore, InMemoryVectorStore):
                 options["filter"] = lambda d: is_let(d.metadata) and (not own or own(d))
-        return options, is_let if self._filters else None
-
-    @staticmethod
-    def _within(found: list[Document], is_let: Test | None) -> list[Document]:
-        return [d for d in found if is_let is None or is_let(d.metadata)]
+        return options, is_let if self._filters else lambda metadata: True
 
 
 class _FunctionRetriever(BaseRetriever):
@@ -195,34 +239,25 @@ class _FunctionRetriever(BaseRetriever):
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, run: Any = None
     ) -> list[Document]:
         async def documents() -> list[Document]:
-            if is_async_callable(self.function) or is_async_generator(self.function):
-                found = self._call(query)
-            else:  # a StopIteration in a bare thread would never end the wait
-                found = await run_in_executor(None, self._call, query)
+            found = await run_in_executor(None, self._call, query)
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
 
-        child = run_manager.get_sync().get_child()
-        within = patch_config(run, callbacks=child)
+        within = patch_config(run, callbacks=run_manager.get_sync().get_child())
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return await asyncio.create_task(documents(), context=context)
 
     def _call(self, query: str) -> Any:
-        given: dict[str, Any] = {"config": ensure_config()} if accepts_config(self.function) else {}
-        with suppress(ValueError):  # a builtin without a signature
-            if "filter" in inspect.signature(self.function).parameters:
-                given["filter"] = run_filter()
-        return self.function(query, **given)
+        given = {"config": ensure_config(), "filter": run_filter()}
+        takes = inspect.signature(self.function).parameters
+        return self.function(query, **{name: given[name] for name in given if name in takes})
 
 
-def takes_one(function: object) -> bool:
+def takes_one(function: Any) -> bool:
     """Return whether it can be called with one argument, and perhaps a run's ``config``."""
-    if not callable(function):
+    try:
+        given = {"config": None} if accepts_config(function) else {}
+        inspect.signature(function).bind(None, **given)
+    except (TypeError, ValueError):
         return False
-    with suppress(ValueError):  # a builtin without a signature
-        try:
-            given = {"config": None} if accepts_config(function) else {}
-            inspect.signature(function).bind(None, **given)
-        except TypeError:
-            return False
     return True

@@ -1,28 +1,40 @@
 """CRAG's interface to web search: Tavily, and adapters for tools, functions and retrievers."""
 
 import asyncio
-import contextvars
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import urlsplit
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables.config import run_in_executor
 from langchain_core.tools import BaseTool
 from langgraph.constants import TAG_NOSTREAM
 
-from selfcorrect_rag.errors import BadArgument, WebSearchFailed, one_line, require, safe_message
-from selfcorrect_rag.intake import valid
+from selfcorrect_rag.errors import (
+    BadArgument,
+    WebSearchFailed,
+    describe_error,
+    one_line,
+    require,
+    safe_message,
+)
+from selfcorrect_rag.intake import valid, web_address
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 MAX_BYTES = 32 * 2**20
 """Bytes of Tavily's answer, which has at most a few megabytes."""
 MAX_RESULTS = 20
 """Most pages that Tavily gives."""
+_QUIET: RunnableConfig = {"tags": [TAG_NOSTREAM]}
+"""A retriever may call a chat model, whose tokens are not part of the answer."""
+_LISTS = ("results", "organic", "organic_results", "items", "web")
+_TEXTS = ("raw_content", "content", "snippet", "body", "description", "text")
+_SOURCES = ("url", "link", "href", "source")
 
 
 class WebSearch(ABC):
@@ -38,9 +50,9 @@ class WebSearch(ABC):
     def search(self, query: str, k: int) -> list[Document]:
         """Return at most ``k`` pages."""
 
-    @abstractmethod
     async def asearch(self, query: str, k: int) -> list[Document]:
-        """Return at most ``k`` pages."""
+        """Return at most ``k`` pages; by default `search` runs in a thread."""
+        return await run_in_executor(None, self.search, query, k)
 
 
 class NoWebSearch(WebSearch):
@@ -53,9 +65,6 @@ class NoWebSearch(WebSearch):
 
     def search(self, query: str, k: int) -> list[Document]:
         raise WebSearchFailed(f"there is no web search: {self._remedy}")
-
-    async def asearch(self, query: str, k: int) -> list[Document]:
-        return self.search(query, k)
 
 
 class RetrieverWebSearch(WebSearch):
@@ -70,44 +79,26 @@ class RetrieverWebSearch(WebSearch):
         name: str = "a local corpus in place of the web",
     ) -> None:
         self.name = name
-        called = _CalledTool(retriever) if isinstance(retriever, BaseTool) else retriever
+        inner: Any = retriever
+        if isinstance(retriever, BaseTool):
+            field = "query" if "query" in retriever.args else next(iter(retriever.args), "query")
+            # A handled error would be the tool's result, and read as a page.
+            tool = retriever.model_copy(update={"handle_tool_error": False})
+            inner = RunnableLambda(lambda query: {field: query}) | tool
         source = f"{name}, as the web,"
-        self._retriever = AnyRetriever(called, source, WebSearchFailed, read_pages, filters=False)
+        self._inner = AnyRetriever(inner, source, WebSearchFailed, read_pages, filters=False)
 
     def search(self, query: str, k: int) -> list[Document]:
-        return self._named(self._retriever.invoke(query, _quiet(), k=k), k)
+        return self._named(self._inner.invoke(query, _QUIET, k=k)[:k])
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        return self._named(await self._retriever.ainvoke(query, _quiet(), k=k), k)
+        return self._named((await self._inner.ainvoke(query, _QUIET, k=k))[:k])
 
-    def _named(self, found: list[Document], k: int) -> list[Document]:
+    def _named(self, found: list[Document]) -> list[Document]:
         return [
             Document(d.page_content, metadata={"source": self.name, **d.metadata}, id=d.id)
-            for d in found[:k]
+            for d in found
         ]
-
-
-class _CalledTool(Runnable[str, Any]):
-    """A tool that is called with its query as plain text."""
-
-    def __init__(self, tool: BaseTool) -> None:
-        fields = list(tool.args)
-        if not fields:
-            raise BadArgument(f"the tool {tool.name} takes no query")
-        # A handled error would be the tool's result, and read as a page.
-        self._tool = tool.model_copy(update={"handle_tool_error": False})
-        self._field = "query" if "query" in fields else fields[0]
-
-    def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> Any:
-        return self._tool.invoke({self._field: input}, config)
-
-    async def ainvoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> Any:
-        return await self._tool.ainvoke({self._field: input}, config)
-
-
-def _quiet() -> RunnableConfig:
-    # A retriever may call a chat model, whose tokens are not part of the answer.
-    return ensure_config({"tags": [TAG_NOSTREAM]})
 
 
 Web = WebSearch | BaseTool | Retriever | None
@@ -120,24 +111,15 @@ def as_web_search(given: Any) -> WebSearch:
         return NoWebSearch()
     if isinstance(given, WebSearch):
         return given
-    named = {}
-    if isinstance(given, BaseTool):
-        named["name"] = given.name
-    elif not isinstance(given, Runnable) and callable(given):
-        named["name"] = str(getattr(given, "__name__", type(given).__name__))
+    name = given.name if isinstance(given, BaseTool) else getattr(given, "__name__", None)
     try:
-        return RetrieverWebSearch(given, **named)
+        return RetrieverWebSearch(given, **({"name": name} if name else {}))
     except BadArgument as error:
         raise BadArgument(
             "web_search must be a WebSearch such as TavilyWebSearch(), a LangChain tool, "
             "retriever or vector store, a function from a query to pages, or None; got "
             f"{type(given).__name__}"
         ) from error
-
-
-_LISTS = ("results", "organic", "organic_results", "items", "web")
-_TEXTS = ("raw_content", "content", "snippet", "body", "description", "text")
-_SOURCES = ("url", "link", "href", "source")
 
 
 def read_pages(found: Any) -> Any:
@@ -171,9 +153,6 @@ def read_pages(found: Any) -> Any:
     return [page for page in pages if not isinstance(page, Document) or page.page_content.strip()]
 
 
-# Tavily
-
-
 class TavilyWebSearch(WebSearch):
     """Searches with tavily-python. Pages are untrusted: only their text is used.
 
@@ -181,7 +160,7 @@ class TavilyWebSearch(WebSearch):
         api_key: ``TAVILY_API_KEY`` of the environment by default; without one, it raises.
         prefer_domains: Their pages come first, among the 20 best (the paper prefers Wikipedia).
         max_characters: Of each page; the rest is cut.
-        timeout: Seconds for the whole search, retries included.
+        timeout: Seconds for the whole search.
         options: Other fields of Tavily's search, such as ``include_domains`` or ``search_depth``.
     """
 
@@ -194,7 +173,6 @@ class TavilyWebSearch(WebSearch):
         prefer_domains: Sequence[str] = (),
         max_characters: int = 20_000,
         timeout: float = 20.0,
-        retries: int = 2,
         api_base_url: str = "https://api.tavily.com",
         **options: Any,
     ) -> None:
@@ -203,79 +181,42 @@ class TavilyWebSearch(WebSearch):
         if not self._key:
             raise WebSearchFailed("Tavily needs a key: give api_key, or set TAVILY_API_KEY")
         self._address, self._prefer = api_base_url, tuple(prefer_domains)
-        self._max_characters, self._timeout, self._retries = max_characters, timeout, retries
+        self._max_characters, self._timeout = max_characters, timeout
         self._options = {"include_raw_content": "text", "timeout": timeout, **options}
 
     def search(self, query: str, k: int) -> list[Document]:
-        # In a thread, for the caller may be in an event loop.
-        context = contextvars.copy_context()
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(context.run, asyncio.run, self.asearch(query, k)).result()
+        with ThreadPoolExecutor(1) as pool:  # the caller may be in an event loop
+            return pool.submit(asyncio.run, self.asearch(query, k)).result()
 
     async def asearch(self, query: str, k: int) -> list[Document]:
+        client = self._httpx.AsyncClient(
+            base_url=self._address,
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [self._limit]},
+        )
         results = MAX_RESULTS if self._prefer else min(k, MAX_RESULTS)
         try:
-            async with asyncio.timeout(self._timeout):
-                answer = await self._ask(query, results)
+            async with asyncio.timeout(self._timeout), client:
+                tavily = self._tavily.AsyncTavilyClient(self._key, client=client)
+                answer = await tavily.search(query, max_results=results, **self._options)
+        except WebSearchFailed:
+            raise
         except TimeoutError as error:
             raise WebSearchFailed(f"Tavily gave no answer within {self._timeout:g} s") from error
-        return await asyncio.to_thread(self._pages, answer, k)  # long pages would block the loop
-
-    async def _ask(self, query: str, results: int) -> Any:
-        """Return Tavily's answer, in spite of passing failures."""
-        errors = self._tavily.errors
-        refusals = {
-            errors.BadRequestError: "does not take the query (400)",
-            errors.InvalidAPIKeyError: "refuses the key (401): check TAVILY_API_KEY",
-            errors.ForbiddenError: "does not allow it: plan or limit (403)",
-            errors.UsageLimitExceededError: "has reached its limit of requests (429)",
-        }
-        for attempt in range(1 + self._retries):
-            # A compressed answer, whose length is unknown, is not asked for.
-            client = self._httpx.AsyncClient(
-                base_url=self._address,
-                headers={"Accept-Encoding": "identity"},
-                event_hooks={"response": [self._limit]},
-            )
-            try:
-                async with client:
-                    tavily = self._tavily.AsyncTavilyClient(self._key, client=client)
-                    return await tavily.search(query, max_results=results, **self._options)
-            except WebSearchFailed:
-                raise
-            except Exception as error:
-                status = getattr(getattr(error, "response", None), "status_code", None)
-                reason = refusals.get(type(error)) or (
-                    f"answered HTTP {status}"
-                    if status
-                    else f"cannot be reached or understood ({type(error).__name__})"
-                )
-                failure = WebSearchFailed(f"Tavily {reason}")
-                if type(error) in refusals or 400 <= (status or 0) < 500:
-                    raise failure from error
-            await asyncio.sleep(0.2 * 2**attempt)
-        raise failure
+        except Exception as error:
+            raise WebSearchFailed(f"Tavily failed ({describe_error(error)})") from error
+        return await run_in_executor(None, self._pages, answer, k)  # long pages block the loop
 
     async def _limit(self, response: Any) -> None:
-        """Refuse an answer that is longer than ``MAX_BYTES``, or compressed."""
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise WebSearchFailed("Tavily's answer is compressed, which was not asked for")
-        stream = response.stream
-
-        class Limited(self._httpx.AsyncByteStream):  # type: ignore[misc, name-defined]
-            async def __aiter__(self) -> AsyncIterator[bytes]:
-                size = 0
-                async for block in stream:
-                    size += len(block)
-                    if size > MAX_BYTES:
-                        limit = f"{MAX_BYTES / 2**20:.0f} MiB"
-                        raise WebSearchFailed(f"Tavily's answer is longer than {limit}")
-                    yield block
-
-            async def aclose(self) -> None:
-                await stream.aclose()
-
-        response.stream = Limited()
+        """Refuse an answer longer than ``MAX_BYTES``, or compressed: its length is unknown."""
+        blocks, size = [], 0
+        async for block in response.stream:
+            size += len(block)
+            if size > MAX_BYTES or "content-encoding" in response.headers:
+                limit = f"{MAX_BYTES / 2**20:.0f} MiB"
+                raise WebSearchFailed(f"Tavily's answer is longer than {limit}, or compressed")
+            blocks.append(block)
+        response.stream = self._httpx.ByteStream(b"".join(blocks))
 
     def _pages(self, answer: Any, k: int) -> list[Document]:
         """Return the pages of an answer, each address once, those of preferred domains first."""
@@ -284,30 +225,18 @@ class TavilyWebSearch(WebSearch):
             raise WebSearchFailed("Tavily's answer has no list of results")
         pages: dict[str, Document] = {}
         for result in results:
-            fields = (
-                {k: str(v or "") for k, v in result.items()} if isinstance(result, dict) else {}
-            )
-            raw = (fields.get(key, "") for key in ("raw_content", "content"))
+            row = result if isinstance(result, dict) else {}
+            raw = (str(row.get(key) or "") for key in ("raw_content", "content"))
             text = next(filter(None, (_page_text(text, self._max_characters) for text in raw)), "")
-            url, title = fields.get("url", ""), _page_text(fields.get("title", ""), 300)
-            if text and _host(url):
-                pages.setdefault(
-                    url, Document(text, metadata={"source": url, "title": title}, id=url)
-                )
+            url, title = str(row.get("url") or ""), one_line(row.get("title") or "", 300)
+            if text and url and web_address(url) == url:
+                metadata = {"source": url, "title": title}
+                pages.setdefault(url, Document(text, metadata=metadata, id=url))
         return sorted(pages.values(), key=lambda page: not self._is_preferred(page))[:k]
 
     def _is_preferred(self, page: Document) -> bool:
-        host = _host(page.metadata["source"])
+        host = urlsplit(page.metadata["source"]).hostname or ""
         return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)
-
-
-def _host(url: str) -> str:
-    """Return the host of a web address; empty for anything else."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return ""
-    return (parts.hostname or "") if parts.scheme in ("http", "https") else ""
 
 
 def _page_text(text: str, most: int) -> str:

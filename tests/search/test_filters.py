@@ -13,9 +13,8 @@ from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.search import Index, RetrieverWebSearch
-from selfcorrect_rag.search.filters import BadFilter, compile_filter
 from selfcorrect_rag.search.index import Ranking
-from selfcorrect_rag.search.retriever import AnyRetriever
+from selfcorrect_rag.search.retriever import AnyRetriever, BadFilter, compile_filter
 from tests.crag_runs import WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, segment
 

@@ -125,35 +125,24 @@ def test_domains_reach_tavily_and_preferred_ones_come_first(tavily: Tavily, sear
 @pytest.mark.parametrize(
     ("status", "said"),
     [
-        (401, "refuses the key"),
-        (403, "does not allow it"),
-        (429, "limit of requests"),
-        (432, "does not allow it"),
-        (433, "does not allow it"),
-        (400, "does not take the query"),
-        (422, "HTTP 422"),
+        (401, "InvalidAPIKeyError: it is broken"),
+        (403, "ForbiddenError"),
+        (429, "UsageLimitExceededError"),
+        (400, "BadRequestError"),
+        (422, "422 Unprocessable"),
+        (503, "503 Service"),
+        (0, "RemoteProtocolError"),
     ],
 )
-def test_what_will_not_pass_fails_at_once(
+def test_a_failure_is_told_without_the_key(
     tavily: Tavily, search: Search, status: int, said: str
 ) -> None:
-    tavily.status, tavily.failures = status, 99
-    with pytest.raises(WebSearchFailed, match=said) as raised:
+    tavily.status, tavily.failures = status, 1
+    with pytest.raises(WebSearchFailed, match=f"Tavily failed .*{said}") as raised:
         search(tavily.web(), "Emma", 5)
-    assert len(tavily.asked) == 1
     assert KEY not in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("status", [500, 502, 503, 0])
-def test_what_may_pass_is_tried_again(tavily: Tavily, search: Search, status: int) -> None:
-    tavily.status, tavily.failures = status, 2
     assert len(search(tavily.web(), "Emma", 5)) == 2
-    assert len(tavily.asked) == 3
-    tavily.failures = 99
-    with pytest.raises(WebSearchFailed, match=f"HTTP {status}" if status else "cannot be reached"):
-        search(tavily.web(), "Emma", 5)
-    assert len(tavily.asked) == 6
 
 
 def test_a_server_that_trickles_is_left_in_time(tavily: Tavily, search: Search) -> None:
@@ -173,8 +162,8 @@ def test_a_long_answer_is_refused(tavily: Tavily, search: Search) -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("<html>hello</html>", "cannot be reached or understood"),
-        ("", "cannot be reached or understood"),
+        ("<html>hello</html>", "JSONDecodeError"),
+        ("", "JSONDecodeError"),
         ("[1, 2]", "no list of results|AttributeError|TypeError"),
         ('{"results": "none"}', "no list of results"),
     ],
@@ -182,7 +171,7 @@ def test_a_long_answer_is_refused(tavily: Tavily, search: Search) -> None:
 def test_answers_that_are_no_answers(tavily: Tavily, search: Search, body: str, said: str) -> None:
     tavily.body = body
     with pytest.raises(WebSearchFailed, match=said):
-        search(tavily.web(retries=0), "Emma", 5)
+        search(tavily.web(), "Emma", 5)
 
 
 def test_strange_results_are_left_out(tavily: Tavily, search: Search) -> None:

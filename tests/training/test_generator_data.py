@@ -105,8 +105,8 @@ def test_a_critic_on_an_index_by_the_entrypoint(tmp_path: Path) -> None:
     words = byte_level_tokenizer()
     random_model(len(words), 400).save_pretrained(tmp_path / "critic")
     words.save_pretrained(tmp_path / "critic")
-    with Index(tmp_path / "index") as index:
-        index.add([Document(f"Thing {i} is {i}.", metadata={"title": f"{i}"}) for i in range(8)])
+    things = [Document(f"Thing {i} is {i}.", metadata={"title": f"{i}"}) for i in range(8)]
+    Index(tmp_path / "index").add(things)
     entrypoint = ENTRYPOINTS["generator-data"]
     places = {name: str(tmp_path / name) for name in ("critic", "index")}
     given = options(entrypoint.options, tmp_path, ROWS[:3], top_k=2, **places)
