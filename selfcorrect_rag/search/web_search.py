@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ from selfcorrect_rag.errors import (
     require,
     safe_message,
 )
-from selfcorrect_rag.intake import valid, web_address
+from selfcorrect_rag.intake import valid
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 MAX_BYTES = 32 * 2**20
@@ -229,14 +230,22 @@ class TavilyWebSearch(WebSearch):
             raw = (str(row.get(key) or "") for key in ("raw_content", "content"))
             text = next(filter(None, (_page_text(text, self._max_characters) for text in raw)), "")
             url, title = str(row.get("url") or ""), one_line(row.get("title") or "", 300)
-            if text and url and web_address(url) == url:
+            if text and _host(url):
                 metadata = {"source": url, "title": title}
                 pages.setdefault(url, Document(text, metadata=metadata, id=url))
         return sorted(pages.values(), key=lambda page: not self._is_preferred(page))[:k]
 
     def _is_preferred(self, page: Document) -> bool:
-        host = urlsplit(page.metadata["source"]).hostname or ""
+        host = _host(page.metadata["source"])
         return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)
+
+
+def _host(url: str) -> str:
+    """Return the host of a web address; empty for anything else."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        return (parts.hostname or "") if parts.scheme in ("http", "https") else ""
+    return ""
 
 
 def _page_text(text: str, most: int) -> str:
