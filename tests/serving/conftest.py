@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from selfcorrect_rag.cli.main import main
+
 ROOT = Path(__file__).parents[2]
 TOWNS = ("Tarnholm", "Vinter", "Grauhafen")
 START = 180
@@ -29,14 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for town in TOWNS:
             page = f"# {town}\n\n{text.format(town)}\n"
             (root / name / f"{town}.md").write_text(page, encoding="utf-8")
-        command(root, "index", name, "--index", f"{name}-index")
+        assert main(["index", str(root / name), "--index", str(root / f"{name}-index")]) == 0
     return root
-
-
-def command(folder: Path, *arguments: str) -> None:
-    """Run the command line in a folder."""
-    run = [sys.executable, "-m", "selfcorrect_rag.cli.main", *arguments]
-    subprocess.run(run, cwd=folder, env=environment(folder), check=True, capture_output=True)
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -48,7 +48,6 @@ def test_websockets_of_other_pages_are_refused() -> None:
     client = TestClient(APP)
     with client.websocket_connect("/ws", headers={"host": "localhost"}) as socket:
         assert socket.receive_text() == "hello"
+    evil = {"host": "localhost", "origin": "https://evil.example"}
     with pytest.raises(WebSocketDisconnect):
-        client.websocket_connect(
-            "/ws", headers={"host": "localhost", "origin": "https://evil.example"}
-        ).__enter__()
+        client.websocket_connect("/ws", headers=evil).__enter__()
