@@ -5,13 +5,13 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import Fault
+from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.models.chat_model import model_behind
-from selfcorrect_rag.models.classification import ChatClassifier
+from selfcorrect_rag.models.classification import ChatClassifier, Classification
 from selfcorrect_rag.models.from_name import Model, as_language_model
-from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
-from selfcorrect_rag.nodes.node import Node, Run, Update, choose
+from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, add_costs, limit_met, stopped
+from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.write_answer import answered
 from selfcorrect_rag.prompts.chat import SUFFICIENT, sufficiency_prompt
 from selfcorrect_rag.prompts.crag import YES
@@ -35,20 +35,30 @@ def judge_sufficiency(
     model = as_language_model(llm, "llm")
     behind = model_behind(model)
     if isinstance(behind, PromptedReflectionLLM):
-        model = behind = behind.critic or behind.model
+        model = behind.critic or behind.model
+        behind = model_behind(model)
     classifier = ChatClassifier(model)
 
     async def judge(run: Run[Any], question: str, found: Sequence[Document]) -> float | None:
         if not found:
             return 0.0
-        if not isinstance(behind, ReflectionLLM):
-            said = await choose(run, classifier, sufficiency_prompt(question, found), SUFFICIENT)
-            return probabilities(said.logprobs)[YES] if said else None
-        prompts = [segment_prompt(question, [], found, "retrieve", i) for i in range(len(found))]
-        segments = await run.segments(behind.choose, behind.achoose, prompts, Group.ISREL)
-        judged = [r for segment in segments for r in segment["reflections"]]
-        isrel = [r["logprobs"] for r in judged if r["group"] == Group.ISREL and is_readable(r)]
-        return max((probabilities(logprobs)[RELEVANT] for logprobs in isrel), default=None)
+        if isinstance(behind, ReflectionLLM):
+            each = range(len(found))
+            prompts = [segment_prompt(question, [], found, "retrieve", i) for i in each]
+            segments = await run.segments(behind.choose, behind.achoose, prompts, Group.ISREL)
+            judged = [r for segment in segments for r in segment["reflections"]]
+            isrel = [r["logprobs"] for r in judged if r["group"] == Group.ISREL and is_readable(r)]
+            return max((probabilities(logprobs)[RELEVANT] for logprobs in isrel), default=None)
+        prompt, before = sufficiency_prompt(question, found), run.costs["model_calls"]
+        asked = [Classification(prompt, (SUFFICIENT,))]
+        with wrap_errors(ModelFailed, f"the model ({type(behind).__name__})"):
+            (result,) = await run.call(classifier.classify, classifier.aclassify, asked)
+            if result.error is not None:
+                raise result.error
+        if run.costs["model_calls"] == before:  # of a model that is not LangChain's
+            add_costs(run.costs, model_calls=1, prompt_tokens=None, generated_tokens=None)
+        said = result.predictions[0]
+        return probabilities(said.logprobs)[YES] if said else None
 
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
         documents, wanted = state[source], run.settings.sufficient_context or 0.0

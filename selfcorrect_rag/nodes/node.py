@@ -31,26 +31,12 @@ from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
 from selfcorrect_rag.errors import Fault, ModelFailed, NoQuestion, wrap_errors
 from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_text
-from selfcorrect_rag.models.classification import (
-    ChatClassifier,
-    Classification,
-    Prediction,
-)
 from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.reflection_llm import LONG
 from selfcorrect_rag.nodes.limits import CallCounter, add_costs, batch_usage
-from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state import (
-    FREE,
-    Segment,
-    StepRun,
-    Usage,
-    blank_state,
-    known_tokens,
-    total,
-)
+from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, known_tokens, total
 
 Update = dict[str, Any]
 S = TypeVar("S", bound=Settings)
@@ -67,15 +53,15 @@ _BLANK = blank_state()
 class Run(Generic[S]):
     """One run of a node: its settings, the calls that it makes, and what they cost."""
 
-    def __init__(self, node: "Node[S]", given: Mapping[str, Any], config: RunnableConfig) -> None:
+    def __init__(
+        self, node: "Node[S]", given: Mapping[str, Any], config: RunnableConfig, is_async: bool
+    ) -> None:
         """Start a run of ``node`` on the state ``given``."""
-        self.is_async = False
-        self.config = config
+        self.config, self.is_async = config, is_async
         try:
             self._runtime: Runtime[Any] | None = get_runtime()
         except (RuntimeError, KeyError):  # outside any graph
             self._runtime = None
-        self.in_graph = self._runtime is not None
         self.context: Any = self._runtime.context if self._runtime else None
         self.settings: S = node.turn_settings(given, self.context)
         self.costs: Usage = {**FREE}
@@ -111,16 +97,16 @@ class Run(Generic[S]):
     ) -> list[Segment]:
         """Call ``choose`` or ``generate_segments`` of a ReflectionLLM, counted as one batch."""
         options["callbacks"] = self.config.get("callbacks")
+        costs: dict[str, Any] = {"model_calls": 1}  # of a batch that fails
         try:
             if self.is_async:
                 segments = await asynchronous(*args, **options)
             else:
                 segments = sync(*args, **options)
-        except Exception:
-            add_costs(self.costs, model_calls=1)
-            raise
-        add_costs(self.costs, **batch_usage(segments))
-        return segments
+            costs = batch_usage(segments)
+            return segments
+        finally:
+            add_costs(self.costs, **costs)
 
     async def compute(self, work: Callable[..., T], *args: Any, characters: int) -> T:
         """Compute ``work(*args)``, in an async run off the event loop if the texts are long."""
@@ -130,9 +116,10 @@ class Run(Generic[S]):
 
     @property
     def is_heard(self) -> bool:
-        """Whether anything listens to the run, so that its messages can be streamed."""
+        """Whether anything listens to the graph's messages."""
         handlers = getattr(self.config.get("callbacks"), "handlers", ())
-        return bool(handlers) and TAG_NOSTREAM not in (self.config.get("tags") or ())
+        is_quiet = TAG_NOSTREAM in (self.config.get("tags") or ())
+        return self._runtime is not None and bool(handlers) and not is_quiet
 
     def emit(self, event: str, **fields: Any) -> None:
         """Send an event (docs/reference/graphs.md) to the custom stream, if there is a graph."""
@@ -178,75 +165,36 @@ class Node(Runnable[Any, Update], Generic[S]):
         self._turn_settings: tuple[Mapping[str, Any], S] | None = None
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
-        state, run, started = self._start(input, config)
+        running = self._run(input, config, is_async=False)
         try:
-            update = self.step(state, run)
-            if iscoroutine(update):  # nothing that it awaits suspends in a sync run
-                try:
-                    update.send(None)
-                    update.close()
-                    raise RuntimeError("the step awaited something that suspends: use run.call")
-                except StopIteration as end:
-                    update = cast(Update, end.value)
-        except Fault as fault:
-            return self._recover(state, run, fault, started)
-        return self._record(state, run, cast(Update, update), started)
+            running.send(None)
+        except StopIteration as end:  # nothing that a step awaits suspends in a sync run
+            return cast(Update, end.value)
+        running.close()
+        raise RuntimeError("the step awaited something that suspends: use run.call")
 
     async def ainvoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
-        state, run, started = self._start(input, config)
-        run.is_async = True
-        try:
-            update = self.step(state, run)
-            if iscoroutine(update):
-                update = await update
-        except Fault as fault:
-            return self._recover(state, run, fault, started)
-        return self._record(state, run, cast(Update, update), started)
+        return await self._run(input, config, is_async=True)
 
-    def _start(
-        self, given: Any, config: RunnableConfig | None
-    ) -> tuple[dict[str, Any], Run[S], float]:
-        started = time.perf_counter()
-        if not isinstance(given, Mapping):
-            given = vars(given)  # of a dataclass or a pydantic model
-        state = {**_BLANK, **given}
+    async def _run(
+        self, given: Mapping[str, Any], config: RunnableConfig | None, *, is_async: bool
+    ) -> Update:
+        """Run the step; add its costs to the route, and notes that calls left."""
+        started, failed, state = time.perf_counter(), None, {**_BLANK, **given}
         if not self.begins_turn:
             state["question"] = given.get("standalone_question") or given.get("question")
             if state["question"] is None:
                 raise NoQuestion(f"{self.name} reads 'question', which the state lacks: {ASK}")
-        return state, Run(self, given, config or ensure_config()), started
-
-    def turn_settings(self, state: Mapping[str, Any], context: object) -> S:
-        """Return the settings of a turn: those that it began with, or this node's and the context.
-
-        The settings in the state are checked once, when they change.
-        """
-        given = None if self.begins_turn else state.get("settings")
-        if given is None:
-            return self.settings.merged(context)
-        known = self._turn_settings  # read once: another thread's turn may replace it
-        if known is None or known[0] != given:
-            cls = type(self.settings)
-            own = {name: value for name, value in given.items() if name in cls.model_fields}
-            self._turn_settings = known = given, cls(**own)
-        return known[1]
-
-    def _recover(self, state: dict[str, Any], run: Run[S], fault: Fault, started: float) -> Update:
-        if self.on_fault is None or run.will_retry(self.retry_policy, fault):
-            raise fault
-        return self._record(state, run, self.on_fault(state, run, fault), started, fault.part)
-
-    def _record(
-        self,
-        state: dict[str, Any],
-        run: Run[S],
-        update: Update,
-        started: float,
-        failed: str | None = None,
-    ) -> Update:
-        """Add the run and its costs to the update's route, and notes that calls left."""
+        run = Run(self, given, config or ensure_config(), is_async)
+        try:
+            found = self.step(state, run)
+            update = await found if iscoroutine(found) else cast(Update, found)
+        except Fault as fault:
+            if self.on_fault is None or run.will_retry(self.retry_policy, fault):
+                raise
+            update, failed = self.on_fault(state, run, fault), fault.part
         route: Sequence[StepRun] = [] if self.begins_turn else state["route"]
         step: Any = {
             **run.costs,
@@ -262,6 +210,21 @@ class Node(Runnable[Any, Update], Generic[S]):
         if "answer" in update and not self.begins_turn:
             update["usage"] = total([*route, step])
         return update
+
+    def turn_settings(self, state: Mapping[str, Any], context: object) -> S:
+        """Return the settings of a turn: those that it began with, or this node's and the context.
+
+        The settings in the state are checked once, when they change.
+        """
+        given = None if self.begins_turn else state.get("settings")
+        if given is None:
+            return self.settings.merged(context)
+        known = self._turn_settings  # read once: another thread's turn may replace it
+        if known is None or known[0] != given:
+            cls = type(self.settings)
+            own = {name: value for name, value in given.items() if name in cls.model_fields}
+            self._turn_settings = known = given, cls(**own)
+        return known[1]
 
 
 class GraphOptions(TypedDict, total=False):
@@ -313,17 +276,13 @@ def add_node(
 
 
 def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePolicy[Any] | None:
-    """Return the policy that caches a node's result by everything that it depends on.
+    """Return the policy that caches a node's result by everything that it depends on: the identity
+    of its ``model``, question, settings, what limits leave, and the state's ``keys``.
 
     LangGraph's own key is the whole input and the node's name, so that two models on one cache
     would collide, and the costs so far would miss. None for a model with configurable fields, whose
     values the key cannot see. The node may not write messages or an answer, which a hit would
     replay.
-
-    Args:
-        node: the node.
-        model: the model or evaluator that it calls.
-        keys: state keys that it reads, besides the question, the settings and the costs so far.
     """
     # A wrapper holds the model as llm, model or critic.
     inside = [model, *(getattr(model, name, None) for name in ("llm", "model", "critic"))]
@@ -333,12 +292,12 @@ def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePo
 
     def key(state: dict[str, Any]) -> str:
         settings, route = node.turn_settings(state, None), state.get("route") or []
-        most, tokens = settings.max_model_calls, settings.max_tokens
-        left: list[int | None] = [None, None]
-        if most is not None:
-            left[0] = min(most - sum(run["model_calls"] for run in route), MANY_CALLS)
-        if tokens is not None:
-            left[1] = tokens - known_tokens(route)
+        calls, tokens = settings.max_model_calls, settings.max_tokens
+        spent = sum(run["model_calls"] for run in route)
+        left = [
+            None if calls is None else min(calls - spent, MANY_CALLS),
+            None if tokens is None else tokens - known_tokens(route),
+        ]
         read = {name: state.get(name) for name in ("standalone_question", "settings", *keys)}
         text = json.dumps([asks, left, read], default=_key_part, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -372,18 +331,3 @@ async def ask(
     if len(text) > MAX_WRITTEN:
         run.notes.append(f"the model's text was cut to its first {MAX_WRITTEN:,} characters")
     return text[:MAX_WRITTEN]
-
-
-async def choose(
-    run: Run[Any], classifier: ChatClassifier, prompt: str, labels: LabelParser
-) -> Prediction | None:
-    """Ask a chat model for one of a few labels; None if two answers were unreadable."""
-    asked = [Classification(prompt, (labels,))]
-    before = run.costs["model_calls"]
-    with wrap_errors(ModelFailed, f"the model ({type(model_behind(classifier.model)).__name__})"):
-        (result,) = await run.call(classifier.classify, classifier.aclassify, asked)
-        if result.error is not None:
-            raise result.error
-    if run.costs["model_calls"] == before:  # of a model that is not LangChain's
-        add_costs(run.costs, model_calls=1, prompt_tokens=None, generated_tokens=None)
-    return result.predictions[0]

@@ -96,8 +96,8 @@ def answered(
         "cited_answer": cited,
         "citations": citations,
     }
-    asked, listening = state.get("human_message_id"), run.in_graph and run.is_heard
-    if asked is None and not listening:
+    asked = state.get("human_message_id")
+    if asked is None and not run.is_heard:
         return update
     text = text or cited
     is_streamed = bool(run.message and run.message.id)
@@ -111,7 +111,7 @@ def answered(
         usage_metadata=_usage([*state["route"], run.costs]),
         response_metadata={**({"model_name": name} if name else {}), **STANDARD},
     )
-    if listening and (citations or not is_streamed):
+    if run.is_heard and (citations or not is_streamed):
         usage, metadata = message.usage_metadata, message.response_metadata
         part = {"type": "text", "text": "" if is_streamed else text, "index": 0}
         chunk = AIMessageChunk(
