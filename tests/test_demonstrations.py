@@ -43,9 +43,9 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
             {"mode": "few_shot"},
             "with a question and answers",
         ),
-        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 has no question"),
-        ([{"rationale": "R"}], {}, "demonstration 1 has no question"),
-        ("demos.jsonl", {"mode": "icl"}, "demonstration 1 is not a dict but a str"),
+        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 lacks one"),
+        ([{"rationale": "R"}], {}, "demonstration 1 lacks one"),
+        ("demos.jsonl", {"mode": "icl"}, "demonstration 1 lacks one"),
     ],
 )
 async def test_demonstrations_that_will_not_do_are_refused(

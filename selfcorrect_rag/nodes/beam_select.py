@@ -92,13 +92,12 @@ def _ended(beams: Sequence[Beam], new: Sequence[Candidate]) -> list[Beam]:
     ended: list[Beam] = []
     for index, beam in enumerate(beams):
         reasons = [c["dropped"] for c in new if c["beam"] == index]
-        if beam["next"] is None or not beam["segments"] or not all(reasons):
-            continue
-        why = ", ".join(dict.fromkeys(reason for reason in reasons if reason))
-        count = len(beam["segments"])
-        cut = f"the answer ends after segment {count}: all candidates for the next dropped ({why})"
-        # Without reasons, a limit left the beam no candidates and is noted already.
-        ended.append({**beam, "next": None, "cut": cut if reasons else None})
+        if beam["next"] is not None and beam["segments"] and all(reasons):
+            why = ", ".join(dict.fromkeys(reason for reason in reasons if reason))
+            ends = f"the answer ends after segment {len(beam['segments'])}"
+            cut = f"{ends}: all candidates for the next dropped ({why})"
+            # Without reasons, a limit left the beam no candidates and is noted already.
+            ended.append({**beam, "next": None, "cut": cut if reasons else None})
     return ended
 
 
@@ -130,9 +129,7 @@ def _best_option(beams: Sequence[Beam], allowed: Sequence[Candidate]) -> Update:
     ranked = dict(sorted(sums.items(), key=lambda item: -item[1]))
     winner, score = next(iter(ranked.items()))
     best = max(backing[winner], key=lambda candidate: candidate["score"])
+    beam = {**_extended(beams, best), "next": None, "score": score}
     unread = len(allowed) - sum(map(len, backing.values()))
-    return {
-        "beams": [{**_extended(beams, best), "next": None, "score": score}],
-        "options": ranked,
-        "notes": [f"{unread} of {len(allowed)} candidates match no option; ignored"] * bool(unread),
-    }
+    note = f"{unread} of {len(allowed)} candidates match no option; ignored"
+    return {"beams": [beam], "options": ranked, "notes": [note] if unread else []}

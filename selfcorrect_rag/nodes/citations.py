@@ -21,7 +21,7 @@ def citation(
     said: Sequence[str],
     question: str,
 ) -> Citation:
-    """A citation of a document, with title and source sanitised for display.
+    """Return a citation of a document, with title and source sanitised for display.
 
     ``said`` is what was written from it: the first that its text has word for word is quoted, and
     the question chooses among several sentences that say it.
@@ -47,24 +47,23 @@ def citation(
 def cited_passages(
     segments: Sequence[Candidate], state: Mapping[str, Any], source: Source
 ) -> list[Citation]:
-    """One citation per passage that segments were generated from, in order of appearance.
+    """Return one citation per passage that segments were generated from, in order of appearance.
 
-    A segment cites its passage if the critique calls it relevant (ISREL of at least 0.5). A segment
-    that continues with the same passage and has no ISREL inherits the previous segment's. Without
-    any ISREL the passage was not judged and is not cited. Segments without text and refusals cite
-    nothing; nor is knowledge cited that CRAG's evaluator has judged irrelevant.
+    A segment cites its passage if the critique calls it relevant (ISREL of at least 0.5). One that
+    continues with the same passage without an ISREL inherits the segment's before. Silence and
+    refusals cite nothing; nor is knowledge cited that CRAG's evaluator has judged irrelevant.
     """
     judged = state["judged"] if source == "knowledge" else []
     written: dict[int, list[Candidate]] = {}
     relevance: float | None = None
     for segment in segments:
-        isrel, passage = segment["critique"].get("ISREL"), segment["passage"]
+        isrel, passage, text = segment["critique"].get("ISREL"), segment["passage"], segment["text"]
         if segment["step"] != "continue" or isrel is not None:
             relevance = isrel
         if passage is None or relevance is None or relevance < RELEVANT:
             continue
         is_irrelevant = judged[passage : passage + 1] == ["irrelevant"]
-        if not is_irrelevant and segment["text"].strip() and not is_refusal(segment["text"]):
+        if not is_irrelevant and text.strip() and not is_refusal(text):
             written.setdefault(passage, []).append(segment)
     cited = []
     for number, (passage, its) in enumerate(written.items(), start=1):

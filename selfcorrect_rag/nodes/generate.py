@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage
 
 from selfcorrect_rag.models.chat_model import LLMChat, is_llm, model_behind
 from selfcorrect_rag.models.from_name import Model, as_language_model
@@ -30,12 +29,8 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
 
     Marks ``[n]`` of numbered pieces are cited, or the pieces that a ReflectionLLM wrote from: those
     that the evaluator judged relevant, or without its judgement those that the model calls relevant
-    (ISREL of at least 0.5). A refusal cites nothing.
-
-    Args:
-        llm: any LangChain LLM or chat model, or its name.
-        settings: the factory's.
-        apart: False gives a model that reads apart one passage too.
+    (ISREL of at least 0.5). A refusal cites nothing. Without ``apart``, a model that reads apart
+    gets one passage too.
     """
     model = as_language_model(llm, "llm")
     is_numbered = not isinstance(model_behind(model), ReflectionLLM)
@@ -46,7 +41,6 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
         if isinstance(model, ReflectionLLM):
             answer, source, isrel = await _read_by(run, model, question, knowledge, apart)
         else:
-            prompt: Prompt | list[BaseMessage]
             prompt = (knowledge_prompt if is_numbered else _as_one_passage)(question, knowledge)
             speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
             answer = await ask(run, speaker, prompt, stream=True)
@@ -60,11 +54,10 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
             marked = read_marks(answer, len(knowledge), relevant)
             answer, cited = marked.answer, marked.cited
             citations = [_cite(state, n - 1, answer) for n in marked.numbers]
-            notes += [f"the answer points at [{n}], which no document has" for n in marked.unknown]
-            notes += [
-                f"the answer points at [{n}], which was not judged relevant: it is not cited"
-                for n in marked.refused
-            ]
+            points = "the answer points at"
+            notes += [f"{points} [{n}], which no document has" for n in marked.unknown]
+            why = "which was not judged relevant: it is not cited"
+            notes += [f"{points} [{n}], {why}" for n in marked.refused]
         else:
             if source and not is_refusal(answer):
                 citations, notes = _cite_sources(state, answer, source, isrel)
@@ -89,13 +82,8 @@ async def _read_by(
         prompts = [segment_prompt(question, [], knowledge, "retrieve", i) for (i,) in sources]
     else:
         prompts = [_as_one_passage(question, knowledge, titled=llm.reads_apart)]
-    segments = await run.segments(
-        llm.generate_segments,
-        llm.agenerate_segments,
-        prompts,
-        whole=True,
-        critique=reads_apart,
-    )
+    write, awrite = llm.generate_segments, llm.agenerate_segments
+    segments = await run.segments(write, awrite, prompts, whole=True, critique=reads_apart)
     readings = []
     for source, segment in zip(sources, segments, strict=True):
         scores = critique(segment["reflections"])

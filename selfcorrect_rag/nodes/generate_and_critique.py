@@ -42,9 +42,9 @@ def generate_and_critique(
     (Algorithm 1, lines 5-6 and 9-10.) A beam that retrieved gets one candidate per passage, any
     other beam one. In short form a candidate is a whole answer.
 
-    If a limit does not allow for all, the first ones of the best beam are written; a single
-    candidate may go without critique. A model that fails before anything is written fails the run;
-    later the best answer so far is used. ``source`` is the state key of the passages.
+    If a limit does not allow for all, the first ones of the best beam are written; a single one may
+    go without critique. A model that fails late ends the answer. ``source`` is the state key of the
+    passages.
     """
     model = as_reflection_llm(llm)
 
@@ -143,10 +143,7 @@ async def _add_options(
 
 
 def _candidate(
-    written: Sequence[Candidate],
-    settings: SelfRAGSettings,
-    request: Request,
-    segment: Segment,
+    written: Sequence[Candidate], settings: SelfRAGSettings, request: Request, segment: Segment
 ) -> Candidate:
     """The candidate, whose ``depth``, ``parent`` and ``option`` are set by the caller."""
     beam, step, passage = request
@@ -156,18 +153,16 @@ def _candidate(
         # up, behind a [Retrieval] of its own.
         reflections = [r for r in reflections if r["group"] != Group.ISREL or r["position"] == 0]
     readable = list(filter(is_readable, reflections))
-    next_readable = segment["next"] is not None and is_readable(segment["next"])
+    is_unreadable = len(readable) < len(reflections) or not (segment["logprob"] or 0.0) < math.inf
     following: Step | None = None
-    if segment["next"] is not None and next_readable:
+    if segment["next"] is not None and is_readable(segment["next"]):
         following = next_step(segment["next"], settings, has_evidence=passage is not None)
+    elif segment["next"] is not None:
+        is_unreadable = True
     dropped = None
     if segment["finish_reason"] == "pruned":
         dropped = "pruned by ISREL"
-    elif (
-        not (segment["logprob"] or 0.0) < math.inf  # or NaN
-        or len(readable) < len(reflections)
-        or (segment["next"] is not None and not next_readable)
-    ):
+    elif is_unreadable:
         dropped = UNREADABLE
     elif broken := [r["token"] for r in reflections if r["token"] in settings.hard_constraints]:
         dropped = f"hard constraint {broken[0]}"  # section 3.3: of the chosen tokens
@@ -207,27 +202,23 @@ def _candidate(
 
 def scored(path: Sequence[Candidate]) -> list[ScoredSegment]:
     """Return the segments of a path as inputs of its path score."""
-    return [
-        ScoredSegment(c["critique"], c["sequence_probability"], c["step"] == "retrieve")
-        for c in path
-    ]
+    terms = [(c["critique"], c["sequence_probability"], c["step"] == "retrieve") for c in path]
+    return [ScoredSegment(*each) for each in terms]
 
 
 def _notes(segments: Sequence[Segment], is_asked: bool) -> list[str]:
     """Notes on shortened prompts, and on reflections that were prompted for, not generated."""
-    notes = []
+    notes, number = [], len(segments)
     if cut := [segment["shortened"] for segment in segments if segment["shortened"]]:
-        notes.append(
-            f"{len(cut)} of {len(segments)} prompts were longer than the model's context: up to "
-            f"{max(cut)} tokens were cut, passages first"
-        )
+        longer = f"{len(cut)} of {number} prompts were longer than the model's context"
+        notes.append(f"{longer}: up to {max(cut)} tokens were cut, passages first")
     reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
     kinds = {reflection.get("prompted") for reflection in reflections}
     if is_asked or kinds & {"soft", "hard"}:
         notes.append("the model has no reflection tokens: it was prompted for its judgements")
     unjudged = sum(not segment["reflections"] for segment in segments)
     if is_asked and unjudged:
-        notes.append(f"{unjudged} of {len(segments)} candidates have no readable judgement")
+        notes.append(f"{unjudged} of {number} candidates have no readable judgement")
     if "hard" in kinds:
         notes.append("its provider gave no probabilities: critiques are hard labels")
     return notes

@@ -46,16 +46,10 @@ def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) 
             for i, (passage, score) in enumerate(zip(passages, scores, strict=True))
         ]
         thresholds = chosen.thresholds(judge.thresholds)
-        action = _triggered(chosen, thresholds, scores)
-        bounds = asdict(thresholds)
+        action, bounds = _triggered(chosen, thresholds, scores), asdict(thresholds)
         run.emit("graded", grades=grades, action=action, **bounds)
-        return {
-            "grades": grades,
-            "action": action,
-            "thresholds": bounds,
-            "branches": BRANCHES[action],
-            "notes": judge.notes,
-        }
+        marks = {"thresholds": bounds, "branches": BRANCHES[action], "notes": judge.notes}
+        return {"grades": grades, "action": action, **marks}
 
     return Node("grade_documents", step, CRAGSettings.of(settings), on_fault=_failed)
 

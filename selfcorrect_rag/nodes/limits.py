@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 FOR_THE_ANSWER = 1
 """Model calls reserved for the answer."""
+STEPS: Collection[Step] = ("retrieve", "continue", "none")
 
 
 class CallCounter(BaseCallbackHandler):
@@ -51,15 +52,26 @@ class CallCounter(BaseCallbackHandler):
     on_llm_start = on_chat_model_start
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
-        if run_id not in self._counted:
-            self._counted.add(run_id)  # a bound model may hold this handler twice
-            calls, read, written = usage_of(response)
-            add_costs(self.usage, model_calls=calls, prompt_tokens=read, generated_tokens=written)
+        generation, totals = response.generations[0][0], response.llm_output or {}
+        info = generation.generation_info or {}
+        usage = getattr(getattr(generation, "message", None), "usage_metadata", None) or {}
+        told = totals.get("token_usage") or {}
+        read = info.get("prompt_tokens", told.get("prompt_tokens"))
+        written = info.get("tokens", told.get("completion_tokens"))
+        self._count(
+            run_id,
+            model_calls=info.get("requests") or 1,
+            prompt_tokens=usage.get("input_tokens", read),
+            generated_tokens=usage.get("output_tokens", written),
+        )
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        self._count(run_id, model_calls=1)
+
+    def _count(self, run_id: UUID, **costs: Any) -> None:
         if run_id not in self._counted:
-            self._counted.add(run_id)
-            self.usage["model_calls"] += 1
+            self._counted.add(run_id)  # a bound model may hold this handler twice
+            add_costs(self.usage, **costs)
 
 
 def add_costs(costs: Usage, **more: Any) -> None:
@@ -67,19 +79,6 @@ def add_costs(costs: Usage, **more: Any) -> None:
     sums: dict[str, Any] = cast(dict[str, Any], costs)
     for key, count in more.items():
         sums[key] = None if count is None or sums[key] is None else sums[key] + count
-
-
-def usage_of(response: LLMResult) -> tuple[int, int | None, int | None]:
-    """Return calls, prompt tokens and generated tokens, as the model reports them."""
-    generation = response.generations[0][0]
-    info = generation.generation_info or {}
-    calls = info.get("requests") or 1
-    counted = getattr(getattr(generation, "message", None), "usage_metadata", None)
-    if counted:
-        return calls, counted["input_tokens"], counted["output_tokens"]
-    usage = (response.llm_output or {}).get("token_usage") or {}
-    read, written = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return calls, info.get("prompt_tokens", read), info.get("tokens", written)
 
 
 def batch_usage(segments: Sequence[Segment]) -> dict[str, Any]:
@@ -102,11 +101,8 @@ def batch_usage(segments: Sequence[Segment]) -> dict[str, Any]:
 def limit_met(
     state: Mapping[str, Any], settings: Settings, model_calls: int, tokens: int = 1
 ) -> Limit | None:
-    """Return the limit that forbids a step; None if it may run.
-
-    ``model_calls`` is the step's maximum, plus the calls that must be left after it; ``tokens`` the
-    maximum that it generates.
-    """
+    """Return the limit that forbids a step of at most so many calls, with those that must be left
+    after it, and generated tokens; None if it may run."""
     most, route = settings.max_model_calls, state["route"]
     if most is not None and sum([r["model_calls"] for r in route]) + model_calls > most:
         return "max_model_calls"
@@ -124,10 +120,7 @@ def stopped(run: "Run[Any]", by: Stop, what: str) -> "Update":
 
 
 def best_so_far(
-    state: Mapping[str, Any],
-    run: "Run[Any]",
-    fault: Fault,
-    ends: Collection[Step] = ("retrieve", "continue", "none"),
+    state: Mapping[str, Any], run: "Run[Any]", fault: Fault, ends: Collection[Step] = STEPS
 ) -> "Update":
     """End the beams whose next step is one of ``ends``, so that the best text becomes the answer;
     raise ``fault`` if nothing is written yet."""

@@ -22,6 +22,7 @@ StripFilter = Callable[[str, list[str]], Sequence[bool] | Awaitable[Sequence[boo
 """From the question and strips, as an evaluator gets them, to whether each is kept. An async one
 works in async runs only."""
 Decomposition = Literal["sentences", "windows", "passage"]
+Filter = StripFilter | None
 SENTENCES, SHORTEST_SENTENCE = 3, 5
 """Sentences per strip: "a few" (appendix B.2). Those of up to five words join their neighbour: a
 heading, an initial, "No."."""
@@ -30,37 +31,25 @@ WINDOW_WORDS, SHORTEST_TAIL = 50, 10
 
 
 def refine_strips(
-    evaluator: Evaluator,
-    settings: CRAGSettings | None = None,
-    *,
-    strip_filter: StripFilter | None = None,
+    evaluator: Evaluator, settings: CRAGSettings | None = None, strip_filter: Filter = None
 ) -> Node[Any]:
     """Decompose the retrieved documents and keep the relevant strips (section 4.4).
 
-    Args:
-        evaluator: scores strips, all in one batch; unused if there is a ``strip_filter``.
-        settings: the factory's.
-        strip_filter: a custom filter, instead of scores, ``strip_threshold`` and ``strips``. A
-            strip that it keeps scores 1, one that it drops -1.
+    The evaluator scores all strips in one batch. A ``strip_filter`` replaces scores,
+    ``strip_threshold`` and ``strips``: what it keeps scores 1, what it drops -1.
     """
     return _strips_node("refine_strips", evaluator, settings, strip_filter)
 
 
 def select_web_strips(
-    evaluator: Evaluator,
-    settings: CRAGSettings | None = None,
-    *,
-    strip_filter: StripFilter | None = None,
+    evaluator: Evaluator, settings: CRAGSettings | None = None, strip_filter: Filter = None
 ) -> Node[Any]:
     """Do the same as :func:`refine_strips` with the pages of the web (section 4.5)."""
     return _strips_node("select_web_strips", evaluator, settings, strip_filter)
 
 
 def _strips_node(
-    name: str,
-    evaluator: Evaluator,
-    settings: CRAGSettings | None,
-    strip_filter: StripFilter | None,
+    name: str, evaluator: Evaluator, settings: CRAGSettings | None, strip_filter: Filter
 ) -> Node[Any]:
     judge = as_evaluator(evaluator)
     if strip_filter is not None and not callable(strip_filter):
@@ -71,39 +60,34 @@ def _strips_node(
         source, switch, place = "web_results", "select", "web_strips"
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
-        chosen, documents = run.settings, state[source]
-
-        def update(strips: list[Strip], **more: Any) -> Update:
-            kept = sum(strip["kept"] for strip in strips)
-            run.emit(place, strips=len(strips), kept=kept)
-            return {place: strips, **more}
-
+        chosen, documents, marks = run.settings, state[source], Update()
         if not getattr(chosen, switch):
-            return update(_cut(documents, "passage"))
-        size = sum(len(document.page_content) for document in documents)
-        found = await run.compute(_cut, documents, chosen.decomposition, characters=size)
-        strips = _first_of_each(found, chosen.scored_strips)
-        texts = [titled(documents[s["document"]], s["text"]) for s in strips]
-        calls = 0 if strip_filter else judge.model_calls(texts)
-        if calls and (limit := limit_met(state, chosen, calls + FOR_THE_ANSWER)):
-            marks = stopped(run, limit, f"{source} were kept whole")
-            return update(_cut(documents, "passage"), **marks)
-        notes = []
-        if len(found) > len(strips):
-            notes.append(
-                f"{len(strips)} of {len(found)} strips of {source} were scored, the first of each "
-                "document (scored_strips)"
-            )
-        if strip_filter and texts:
-            kept = await _filtered(run, strip_filter, state["question"], texts)
-            for strip, keeps in zip(strips, kept, strict=True):
-                strip |= {"kept": keeps, "score": RELEVANT if keeps else IRRELEVANT}
-        elif calls:
-            scores = await score(run, judge, state["question"], texts)
-            for strip, value in zip(strips, scores, strict=True):
-                strip["score"] = value
-            strips = keep(strips, chosen.strip_threshold, chosen.strips)
-        return update(strips, notes=notes)
+            strips = _cut(documents, "passage")
+        else:
+            size = sum(len(document.page_content) for document in documents)
+            found = await run.compute(_cut, documents, chosen.decomposition, characters=size)
+            strips = _first_of_each(found, chosen.scored_strips)
+            texts = [titled(documents[s["document"]], s["text"]) for s in strips]
+            calls = 0 if strip_filter else judge.model_calls(texts)
+            limit = limit_met(state, chosen, calls + FOR_THE_ANSWER) if calls else None
+            if limit:
+                marks = stopped(run, limit, f"{source} were kept whole")
+                strips = _cut(documents, "passage")
+            elif len(found) > len(strips):
+                which = "the first of each document (scored_strips)"
+                note = f"{len(strips)} of {len(found)} strips of {source} were scored, {which}"
+                marks = {"notes": [note]}
+            if strip_filter and texts:
+                kept = await _filtered(run, strip_filter, state["question"], texts)
+                for strip, keeps in zip(strips, kept, strict=True):
+                    strip |= {"kept": keeps, "score": RELEVANT if keeps else IRRELEVANT}
+            elif calls and not limit:
+                scores = await score(run, judge, state["question"], texts)
+                for strip, value in zip(strips, scores, strict=True):
+                    strip["score"] = value
+                strips = keep(strips, chosen.strip_threshold, chosen.strips)
+        run.emit(place, strips=len(strips), kept=sum(strip["kept"] for strip in strips))
+        return {place: strips, **marks}
 
     return Node(name, step, CRAGSettings.of(settings), on_fault=best_so_far)
 
@@ -139,10 +123,9 @@ async def _filtered(
     given = await call_function(run, strip_filter, EvaluatorFailed, name, question, texts)
     with wrap_errors(EvaluatorFailed, name):
         kept = [bool(keeps) for keeps in given]
-    if len(kept) != len(texts):
-        raise EvaluatorFailed(
-            f"{name} gave {len(kept)} values for {len(texts)} strips", "give one for each"
-        )
+        if len(kept) != len(texts):
+            problem = f"{name} gave {len(kept)} values for {len(texts)} strips"
+            raise EvaluatorFailed(problem, "give one for each")
     return kept
 
 

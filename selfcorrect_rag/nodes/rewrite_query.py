@@ -48,36 +48,33 @@ def rewrite_query(
         llm = as_language_model(rewriter, "rewriter")
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
-        question, chosen = state["question"], run.settings
-        if not chosen.rewrite:
-            return _update(run, question)
-        if function is not None:
-            text = await call_function(run, function, ModelFailed, "the rewriter", question)
-        elif llm is None:
-            return _update(run, keywords(question))
-        elif limit := limit_met(state, chosen, 1 + FOR_THE_ANSWER):
+        question, marks = state["question"], Update()
+        query, is_made = question, not run.settings.rewrite
+        if not is_made and function is not None:
+            query = await call_function(run, function, ModelFailed, "the rewriter", question)
+        elif not is_made and llm is None:
+            query, is_made = keywords(question), True
+        elif not is_made and (limit := limit_met(state, run.settings, 1 + FOR_THE_ANSWER)):
+            query, is_made = keywords(question), True
             marks = stopped(run, limit, "the query was made by rule")
-            return {**_update(run, keywords(question)), **marks}
-        else:
-            text = await ask(run, llm, rewrite_prompt(question))
-        lines = text.strip().splitlines() if isinstance(text, str) else []
-        query = lines[0].strip().removeprefix("query:").strip(" \"'") if lines else ""
-        if query and len(query) <= LONGEST:
-            return _update(run, query)
-        note = "the rewriter gave no usable query: it was made by rule"
-        return {**_update(run, keywords(question)), "notes": [note]}
+        elif not is_made and llm is not None:
+            query = await ask(run, llm, rewrite_prompt(question))
+        if not is_made:
+            lines = query.strip().splitlines() if isinstance(query, str) else []
+            query = lines[0].strip().removeprefix("query:").strip(" \"'") if lines else ""
+            if not 0 < len(query) <= LONGEST:
+                query = keywords(question)
+                marks = {"notes": ["the rewriter gave no usable query: it was made by rule"]}
+        run.emit("query_rewritten", query=query)
+        return {"web_query": query, **marks}
 
-    return Node("rewrite_query", step, CRAGSettings.of(settings), on_fault=_failed)
+    def failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
+        query = keywords(state["question"])
+        run.emit("query_rewritten", query=query)
+        note = f"rewriting failed: {fault.reason}: the query was made by rule"
+        return {"web_query": query, "notes": [note]}
 
-
-def _update(run: Run[CRAGSettings], query: str) -> Update:
-    run.emit("query_rewritten", query=query)
-    return {"web_query": query}
-
-
-def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
-    note = f"rewriting failed: {fault.reason}: the query was made by rule"
-    return {**_update(run, keywords(state["question"])), "notes": [note]}
+    return Node("rewrite_query", step, CRAGSettings.of(settings), on_fault=failed)
 
 
 def keywords(question: str) -> str:

@@ -75,12 +75,9 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
 def approved(reply: object, query: str) -> str | None:
     """Return the query that a reply approves; None for a refusal.
 
-    Args:
-        reply: the value that the run was resumed with. True, "yes" and ``{"approve": true}``
-            consent to ``query``; ``{"query": "..."}``, alone or with ``"approve": true``, and any
-            other text is another query. Everything else is a refusal: "no", a number, an empty
-            query without ``approve``, an unknown key.
-        query: the query that was to be approved.
+    True, "yes" and ``{"approve": true}`` consent to ``query``; ``{"query": "..."}``, alone or with
+    ``"approve": true``, and any other text is another query. Everything else is a refusal: "no", a
+    number, an empty query without ``approve``, an unknown key.
     """
     if isinstance(reply, str):
         reply = WORDS.get(reply.strip().casefold(), {"query": reply})

@@ -11,13 +11,7 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.intake import plain
-from selfcorrect_rag.models.chat_model import (
-    LLMChat,
-    exceeds,
-    is_llm,
-    model_behind,
-    prompt_limit,
-)
+from selfcorrect_rag.models.chat_model import LLMChat, exceeds, is_llm, model_behind, prompt_limit
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import citation
@@ -40,9 +34,7 @@ def choose_demonstrations(
 
     A demonstration of the same question is never shown.
     """
-    known: list[Demonstration] = [
-        plain(d, f"demonstration {i}") for i, d in enumerate(demonstrations, 1)
-    ]
+    known: Any = [plain(d, f"demonstration {i}") for i, d in enumerate(demonstrations, 1)]
 
     def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         chosen, question = run.settings, state["question"]
@@ -65,12 +57,9 @@ def _check(demonstrations: Sequence[Demonstration], mode: str) -> None:
     needs = f"mode {mode} shows demonstrations with a question and {key}"
     if not demonstrations:
         raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use mode instruct")
-    for number, demonstration in enumerate(demonstrations, start=1):
-        if not isinstance(demonstration, Mapping):
-            kind = type(demonstration).__name__
-            raise BadDemonstrations(f"demonstration {number} is not a dict but a {kind}: {needs}")
-        if missing := [name for name in ("question", key) if not demonstration.get(name)]:
-            raise BadDemonstrations(f"demonstration {number} has no {missing[0]}: {needs}")
+    for number, given in enumerate(demonstrations, start=1):
+        if not (isinstance(given, Mapping) and given.get("question") and given.get(key)):
+            raise BadDemonstrations(f"demonstration {number} lacks one of them: {needs}")
 
 
 def _normalized(question: str) -> str:
@@ -130,9 +119,8 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
 def _fit(
     llm: Runnable[Any, Any], run: Run[InstructRAGSettings], state: Mapping[str, Any]
 ) -> tuple[Prompt, Update]:
-    """Return the prompt with as many of the documents and demonstrations as fit, and what it
-    shows."""
-    settings, mode, passages, notes = run.settings, state["mode"], state["passages"], []
+    """Return the prompt with as many documents and demonstrations as fit, and what it shows."""
+    settings, mode, passages, notes = run.settings, state["mode"], state["passages"], list[str]()
     if not passages and mode != "no_retrieval":
         notes.append("no document was found: the model was asked without documents")
         mode = "ft" if mode == "ft" else "no_retrieval"  # ft gets the prompt of its training
@@ -140,7 +128,7 @@ def _fit(
     examples: list[Demonstration] = list(state["demonstrations"])
     limit = prompt_limit(llm, settings.rationale_tokens, settings.context_tokens)
 
-    def build(documents: int, demonstrations: int) -> tuple[Prompt, list[int], list[Demonstration]]:
+    def build(documents: int, demonstrations: int) -> tuple[Prompt, Update]:
         order = list(range(documents))
         if settings.order == "best_last":
             order.reverse()
@@ -149,7 +137,7 @@ def _fit(
         made = inference_prompt(mode, state["question"], found, shown, settings.instruction)
         if is_llm(llm):  # nothing else marks the end of the question
             made = Prompt(parts=(*made.parts, Part("\n", "trusted")))
-        return made, order, shown
+        return made, {"numbering": order, "demonstrations": shown}
 
     def fits(counts: tuple[int, int]) -> bool:
         return limit is None or not exceeds(llm, build(*counts)[0].to_string(), limit)
@@ -158,22 +146,15 @@ def _fit(
     # search, since each check builds and tokenizes the whole prompt.
     choices = [(n, len(examples)) for n in range(every, 1, -1)]
     choices += [(min(every, 1), n) for n in range(len(examples), -1, -1)]
-    chosen = choices[0]
-    if not fits(chosen):
-        first = bisect_left(choices, True, lo=1, key=fits)
-        chosen = choices[min(first, len(choices) - 1)]
-        if first == len(choices):
-            notes.append(f"the prompt is longer than the {limit} tokens that the model can read")
-    prompt, numbering, shown = build(*chosen)
-    for what, before, left in (
-        ("documents", every, numbering),
-        ("demonstrations", len(examples), shown),
-    ):
-        if dropped := before - len(left):
-            run.emit("dropped", what=what, number=dropped, limit=limit or 0)
-            notes.append(
-                f"{dropped} of {before} {what} dropped, the weakest first: the prompt would be "
-                f"longer than the {limit} tokens that the model can read"
-            )
-    update = {"mode": mode, "numbering": numbering, "demonstrations": shown, "notes": notes}
-    return prompt, update
+    first = 0 if fits(choices[0]) else bisect_left(choices, True, lo=1, key=fits)
+    left = choices[min(first, len(choices) - 1)]
+    beyond = f"longer than the {limit} tokens that the model can read"
+    if first == len(choices):
+        notes.append(f"the prompt is {beyond}")
+    for what, before, after in zip(("documents", "demonstrations"), choices[0], left, strict=True):
+        if dropped := before - after:
+            run.emit("dropped", what=what, number=dropped, limit=limit)
+            some = f"{dropped} of {before} {what} dropped, the weakest first"
+            notes.append(f"{some}: the prompt would be {beyond}")
+    prompt, shown = build(*left)
+    return prompt, {"mode": mode, "notes": notes, **shown}
