@@ -26,7 +26,7 @@ from selfcorrect_rag.nodes.refine_strips import (
     refine_strips,
     select_web_strips,
 )
-from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
+from selfcorrect_rag.nodes.retrieve import retrieve_documents
 from selfcorrect_rag.nodes.rewrite_query import Rewriter, rewrite_query
 from selfcorrect_rag.nodes.web_search import web_search as search_the_web
 from selfcorrect_rag.search.retriever import Retriever
@@ -165,15 +165,12 @@ def add_correction(
     ):
         policy = cache_policy(node, judge, keys) if is_cached else None
         add_node(graph, node, retry_policy, policy)
-    add_node(graph, retrieve_documents(retriever, settings), retry_policy)
+    add_node(graph, retrieve_documents(retriever, settings, reranker), retry_policy)
     add_node(graph, rewrite_query(rewriter, settings), retry_policy)
     add_node(graph, search_the_web(web_search, settings), retry_policy)
     add_node(graph, recompose_knowledge(settings), defer=True)  # waits for all branches
 
-    if reranker is not None:
-        add_node(graph, rerank(reranker, settings), retry_policy)
-        graph.add_edge("retrieve", "rerank")
-    graph.add_edge("retrieve" if reranker is None else "rerank", "grade_documents")
+    graph.add_edge("retrieve", "grade_documents")
     # A drawing shows a label for each branch.
     branches: dict[Hashable, str] = {"refine": "refine_strips", "search": "rewrite_query"}
     if cut_short:

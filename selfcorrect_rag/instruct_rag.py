@@ -17,7 +17,7 @@ from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, split_options
 from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
-from selfcorrect_rag.nodes.retrieve import rerank, retrieve_documents
+from selfcorrect_rag.nodes.retrieve import retrieve_documents
 from selfcorrect_rag.nodes.write_rationale import choose_demonstrations, write_rationale
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import InstructRAGSettings
@@ -77,16 +77,13 @@ def instruct_rag_builder(
         lambda state: "no retrieval" if state["mode"] == "no_retrieval" else "retrieval",
         {"retrieval": "retrieve", "no retrieval": "write_rationale"},
     )
-    add_node(graph, retrieve_documents(retriever, chosen), retry_policy)
-    if reranker is not None:
-        add_node(graph, rerank(reranker, chosen), retry_policy)
-        graph.add_edge("retrieve", "rerank")
+    add_node(graph, retrieve_documents(retriever, chosen, reranker), retry_policy)
     shown: dict[Hashable, str] = {
         "demonstrations": "choose_demonstrations",
         "no demonstrations": "write_rationale",
     }
     graph.add_conditional_edges(
-        "retrieve" if reranker is None else "rerank",
+        "retrieve",
         lambda state: "judge" if needs_judgement(state) else _after_retrieval(state),
         {"judge": "judge_sufficiency", **shown},
     )

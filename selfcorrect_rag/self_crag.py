@@ -1,7 +1,7 @@
 """Self-CRAG: CRAG corrects the retrieval, Self-RAG writes from what that leaves (appendix B.2).
 
 read_question -> decide_retrieval -> retrieve -> CRAG's nodes -> recompose_knowledge ->
-read_knowledge -> generate_and_critique -> beam_select -> ... -> write_answer. What needs no
+generate_and_critique -> beam_select -> ... -> write_answer. What needs no
 evidence skips CRAG; later segments read the same knowledge.
 """
 
@@ -17,8 +17,7 @@ from selfcorrect_rag.models.from_name import Evaluator, Model, as_reflection_llm
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.judge_sufficiency import needs_judgement
 from selfcorrect_rag.nodes.limits import is_ended
-from selfcorrect_rag.nodes.node import add_node, split_options
-from selfcorrect_rag.nodes.recompose_knowledge import read_knowledge
+from selfcorrect_rag.nodes.node import split_options
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import Web
 from selfcorrect_rag.self_rag import add_generation
@@ -67,19 +66,18 @@ def self_crag_builder(
     parts["cut_short"] = "write_answer"
     web = web_search
     add_correction(graph, retriever, evaluator, web, chosen, retry_policy, cached=cached, **parts)
-    add_node(graph, read_knowledge())
 
     graph.add_conditional_edges(
         "decide_retrieval",
         _next_segment,
-        {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
+        {"retrieval": "retrieve", "continue": "generate_and_critique"},
     )
     graph.add_conditional_edges(
         "recompose_knowledge",
         _with_knowledge,
         {
             "judge": "judge_sufficiency",
-            "continue": "read_knowledge",
+            "continue": "generate_and_critique",
             "cut short": "write_answer",
             "answered": END,
         },
@@ -87,16 +85,14 @@ def self_crag_builder(
     graph.add_conditional_edges(
         "judge_sufficiency",
         lambda state: "refuse" if state["answer"] else "continue",
-        {"refuse": END, "continue": "read_knowledge"},
+        {"refuse": END, "continue": "generate_and_critique"},
     )
-    graph.add_edge("read_knowledge", "generate_and_critique")
     graph.add_conditional_edges(
         "beam_select",
         _next_segment,
         {
             "retrieval": "retrieve",
-            "retrieved before": "read_knowledge",
-            "no retrieval": "generate_and_critique",
+            "continue": "generate_and_critique",
             "done": "write_answer",
         },
     )
@@ -105,9 +101,9 @@ def self_crag_builder(
 
 def _next_segment(state: SelfCRAGState) -> str:
     wanted = {beam["next"] for beam in state["beams"]}
-    if "retrieve" in wanted:  # later segments read the knowledge of the first correction
-        return "retrieved before" if state["branches"] else "retrieval"
-    return "done" if wanted == {None} else "no retrieval"
+    if "retrieve" in wanted and not state["branches"]:
+        return "retrieval"  # once: later segments read the knowledge of the first correction
+    return "done" if wanted == {None} else "continue"
 
 
 def _with_knowledge(state: SelfCRAGState) -> str:

@@ -22,7 +22,7 @@ from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_jud
 from selfcorrect_rag.nodes.limits import is_ended
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
 from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
-from selfcorrect_rag.nodes.retrieve import rerank, retrieve
+from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
@@ -85,17 +85,14 @@ def self_rag_builder(
         SelfRAGState, SelfRAGSettings, input_schema=Input, output_schema=SelfRAGOutput
     )
     add_generation(graph, model, chosen, "passages", follow_up, retry_policy, cached)
-    add_node(graph, retrieve(retriever, chosen), retry_policy)
+    add_node(graph, retrieve(retriever, chosen, reranker), retry_policy)
     graph.add_conditional_edges(
         "decide_retrieval",
         _next_segment,
         {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
     )
-    if reranker is not None:
-        add_node(graph, rerank(reranker, chosen), retry_policy)
-        graph.add_edge("retrieve", "rerank")
     graph.add_conditional_edges(
-        "retrieve" if reranker is None else "rerank",
+        "retrieve",
         _after_retrieval,
         {
             "judge": "judge_sufficiency",

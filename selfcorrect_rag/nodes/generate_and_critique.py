@@ -51,6 +51,9 @@ def generate_and_critique(
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         settings, passages = run.settings, state[source]
         beams, known = first_beams(state, "retrieve", range(len(passages))), state["candidates"]
+        if source == "knowledge":  # all of it, for each beam that wants evidence (appendix B.2)
+            every = list(range(len(passages)))
+            beams = [{**b, "retrieved": every if b["next"] == "retrieve" else []} for b in beams]
         requests, is_critiqued, limit = _batch(model, {**state, "beams": beams}, settings)
         question = question_text(state["question"], settings.instruction)
         prompts = await run.compute(

@@ -6,9 +6,9 @@ from typing import Any
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models.retrieval_evaluator import IRRELEVANT
-from selfcorrect_rag.nodes.limits import first_beams, is_ended
+from selfcorrect_rag.nodes.limits import is_ended
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.settings import CRAGSettings, SelfCRAGSettings
+from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import Grade, Judged, Strip
 
 
@@ -79,18 +79,3 @@ def _best_scores(
         scores += [grade["score"] for grade in grades if grade["document"] == i]
         best += [max(scores, default=None)] if kept else []
     return best
-
-
-def read_knowledge() -> Node[Any]:
-    """Give all knowledge to each beam that wants evidence (CRAG appendix B.2)."""
-
-    def step(state: Mapping[str, Any], run: Run[SelfCRAGSettings]) -> Update:
-        every = list(range(len(state["knowledge"])))
-        return {
-            "beams": [
-                {**beam, "retrieved": every} if beam["next"] == "retrieve" else beam
-                for beam in first_beams(state, "retrieve")
-            ]
-        }
-
-    return Node("read_knowledge", step, SelfCRAGSettings())

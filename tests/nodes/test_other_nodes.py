@@ -14,11 +14,10 @@ from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
 from selfcorrect_rag.nodes.read_question import rewrite_follow_up
-from selfcorrect_rag.nodes.retrieve import rerank
+from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import Segment
-from tests.nodes.parts import beam, candidate
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
 from tests.test_node import both, chat, invoke
 
@@ -148,24 +147,9 @@ def ranked(reranker: Any, *titles: str, asynchronous: bool = False, **given: Any
 @both
 def test_self_rag_writes_from_what_the_reranker_kept(asynchronous: bool) -> None:
     result = ranked(Reversing(), "A", "B", "C", asynchronous=asynchronous)
-    assert [c["passage"] for c in result["candidates"]] == [2, 1]
-    assert [run["step"] for run in result["route"]][2:4] == ["retrieve", "rerank"]
+    assert [c["text"] for c in result["candidates"]] == ["C", "B"]
     given = ranked(Reversing(), documents=[document("X"), document("Y"), document("Z")])
     assert [c["text"] for c in given["candidates"]] == ["Z", "Y"]
-
-
-@both
-def test_only_beams_that_have_just_retrieved_are_reranked(asynchronous: bool) -> None:
-    state = {
-        "question": "Who?",
-        "passages": [document(t) for t in "ABC"],
-        "beams": [
-            beam(candidate("One."), retrieved=[0, 1]),
-            beam(candidate("Two."), next="none", retrieved=[0, 1]),
-        ],
-    }
-    update = invoke(rerank(Reversing()), state, asynchronous)
-    assert [b["retrieved"] for b in update["beams"]] == [[1, 0], [0, 1]]
 
 
 @both
@@ -174,7 +158,7 @@ def test_a_failing_reranker_leaves_the_passages(asynchronous: bool) -> None:
     assert [c["passage"] for c in result["candidates"]] == [0, 1, 2]
     assert "the reranker raised ValueError: no reranker today" in result["notes"][0]
     with pytest.raises(BadArgument, match="document compressor, got function"):
-        rerank(lambda documents, query: documents)  # type: ignore[arg-type]
+        retrieve(None, reranker=lambda documents, query: documents)  # type: ignore[arg-type]
 
 
 # rewrite_follow_up
