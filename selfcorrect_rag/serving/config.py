@@ -26,7 +26,6 @@ API_KEY = "VLLM_API_KEY"
 SETTINGS = {name for kind in GRAPHS.values() for name in kind.model_fields}
 """The names of all settings of all graphs."""
 
-_MAY_BE_PATHS = ("model", "evaluator", "web")
 EngineName = Literal["reader", "transformers", "vllm", "server", "chat"]
 
 
@@ -112,11 +111,10 @@ class ServingConfig(BaseModel):
 
     def located(self) -> Self:
         """Return the same with absolute paths, the default index too, for another folder."""
-        index = self.index or (None if self.reads_demo or self.retriever else DEFAULT_INDEX)
-        given = {
-            "index": index,
-            **{n: getattr(self, n) for n in ("demonstrations", *_MAY_BE_PATHS)},
-        }
+        names = ("index", "demonstrations", "model", "evaluator", "web")
+        given = {name: getattr(self, name) for name in names}
+        if not (self.index or self.retriever or self.reads_demo):
+            given["index"] = DEFAULT_INDEX
         found = {n: type(p)(Path(p).absolute()) for n, p in given.items() if p and Path(p).exists()}
         return self.model_copy(update=found)
 

@@ -102,8 +102,7 @@ class Parts(ExitStack):
             return demo_index().as_retriever(MAX_PASSAGES)
         name = self.config.retriever
         if name is None:
-            index = self.enter_context(open_index(self.config.index or DEFAULT_INDEX))
-            return index.as_retriever(MAX_PASSAGES)
+            return open_index(self.config.index or DEFAULT_INDEX).as_retriever(MAX_PASSAGES)
         try:
             return find_named(name, VectorStore, BaseRetriever)
         except Exception as error:  # any code runs where a module is imported
@@ -129,8 +128,8 @@ class Parts(ExitStack):
             return demo_web()
         if web in ("", "none"):
             return NoWebSearch("--web tavily, or --web DIR")
-        index = self.enter_context(open_index(web))
-        return RetrieverWebSearch(index.as_retriever(MAX_PASSAGES), f"{web} in place of the web")
+        pages = open_index(web).as_retriever(MAX_PASSAGES)
+        return RetrieverWebSearch(pages, f"{web} in place of the web")
 
     @cached_property
     def demonstrations(self) -> list[Demonstration]:

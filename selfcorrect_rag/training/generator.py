@@ -285,8 +285,7 @@ def make_generator_data(
     refuse_foreign(options.out, DECISIONS)
     with ExitStack() as stack:
         if retriever is None:
-            index = stack.enter_context(open_index(options.index))
-            retriever = index.as_retriever(options.top_k)
+            retriever = open_index(options.index).as_retriever(options.top_k)
         if critic is None:
             critic = stack.enter_context(Critic.from_pretrained(options.critic))
         stack.enter_context(open_run(folder, options.identity))

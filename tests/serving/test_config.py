@@ -65,6 +65,17 @@ def test_variables_override_the_file(tmp_path: Path) -> None:
     assert config.settings == {"passages": 3}
 
 
+def test_a_server_in_another_folder_reads_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("pages", ".selfcorrect/index"):
+        (tmp_path / folder).mkdir(parents=True)
+    found = ServingConfig(web="pages", model="openai:gpt-4o-mini").located()
+    assert (found.web, found.model) == (str(tmp_path / "pages"), "openai:gpt-4o-mini")
+    assert found.index == tmp_path / ".selfcorrect" / "index"
+
+
 @given(
     st.fixed_dictionaries(
         {},
