@@ -19,7 +19,6 @@ from tests.scripted import (
     RELEVANT,
     USEFUL,
     ScriptedReflectionLLM,
-    document,
     passage_of,
     segment,
 )
@@ -112,14 +111,6 @@ def begin_with_isrel(llm: TransformersReflectionLLM) -> None:
             weights[ids[token]] = likely + 0.5 * torch.randn(len(likely))
 
 
-def test_where_the_model_does_not_begin_with_isrel_there_is_none() -> None:
-    """The official code compares the two tokens' probabilities there, however small."""
-    with talkative() as llm:
-        candidates = answered(llm, QUESTIONS[0])
-    assert {c["pieces"][0]["text"] for c in candidates} == {"[No support / Contradictory]"}
-    assert [c["critique"]["ISREL"] for c in candidates] == [None] * len(PASSAGES)
-
-
 def test_an_answer_is_written_past_retrieval_tokens_and_ends_there() -> None:
     def write(prompt: str) -> Any:
         return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, USEFUL)
@@ -139,18 +130,3 @@ def test_closed_sets_are_answered_in_short_form(context: Any) -> None:
     llm = ScriptedReflectionLLM(write=lambda prompt: segment("From A.", RELEVANT, FULL))
     create_self_rag(llm, lambda _: PASSAGES[:2]).invoke({"question": "Who?"}, context=context)
     assert not llm._options[-1]["stop_at_retrieval"]
-
-
-def test_a_later_isrel_is_of_a_passage_that_the_model_made_up() -> None:
-    later = segment("One. Two.", FULL, {"[Relevant]": 1.0})  # ISREL at position 1
-    llm = ScriptedReflectionLLM(write=lambda _: later)
-    graph = create_self_rag(llm, lambda _: [document("A")])
-    short = graph.invoke({"question": "Who?"}, context={"form": "short"})  # type: ignore[arg-type]
-    (candidate,) = short["candidates"]
-    assert candidate["critique"]["ISREL"] is None
-    assert "ISREL" not in candidate["judgements"]
-    assert candidate["critique"]["ISSUP"] == pytest.approx(1.0)
-    constrained: Any = {"form": "short", "hard_constraints": ["[Relevant]"]}
-    kept = graph.invoke({"question": "Who?"}, context=constrained)
-    assert kept["candidates"][0]["dropped"] is None
-    assert kept["constraints_met"]

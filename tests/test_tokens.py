@@ -123,47 +123,28 @@ def test_ends_are_cut_by_rank_and_the_longest_first(limit: int | None, kept: str
     assert encoded.shortened == 26 - len(encoded.ids)
 
 
-def test_a_control_token_is_never_cut() -> None:
+def test_what_may_not_be_cut_is_an_error_that_counts() -> None:
     prompt = Prompt(parts=(Part("abc", "untrusted", 1), Part(PARAGRAPH, "control", 1)))
     assert encode(prompt, 2).counts == [1, 0, 1]
-    with pytest.raises(PromptTooLong):
-        encode(prompt, 1)
-
-
-def test_what_may_not_be_cut_is_an_error_that_counts() -> None:
-    prompt = parts(("abc", 1), PARAGRAPH, ("xyz", 0))
-    message = "a prompt of 8 tokens leaves 2 too many for a limit of 3 after all passages and"
+    message = "a prompt of 5 tokens leaves 1 too many for a limit of 1 after all passages and"
     with pytest.raises(PromptTooLong, match=f"^{message} the question are cut: .*longer context$"):
-        encode(prompt, 3)
+        encode(prompt, 1)
 
 
 # Back
 
 
 def test_pieces_are_texts_and_control_tokens_in_order() -> None:
-    tokenizer = letters()
-    ids = tokenizer.convert_tokens_to_ids
-    text, control = [ids("a"), ids("b")], ids(RETRIEVAL)
-    generated = [
-        ids("<s>"),
-        ids(" "),
-        *text,
-        control,
-        ids(" "),
-        control,
-        *text,
-        ids("</s>"),
-        ids("c"),
-    ]
-    assert ControlledTokenizer(tokenizer).pieces(generated) == [
-        {"kind": "text", "text": "ab"},
-        {"kind": "control", "text": RETRIEVAL},
-        {"kind": "control", "text": RETRIEVAL},
-        {"kind": "text", "text": "ab"},
-        {"kind": "text", "text": "c"},
-    ]
-    assert ControlledTokenizer(tokenizer).text(generated) == " ab abc"
-    assert ControlledTokenizer(tokenizer).pieces([]) == []
+    tokenizer, pieces = (
+        letters(),
+        ["<s>", " ", "a", "b", RETRIEVAL, " ", RETRIEVAL, "a", "</s>", "c"],
+    )
+    generated, controlled = tokenizer.convert_tokens_to_ids(pieces), ControlledTokenizer(tokenizer)
+    given = [(piece["kind"], piece["text"]) for piece in controlled.pieces(generated)]
+    control, texts = ("control", RETRIEVAL), [("text", text) for text in ("ab", "a", "c")]
+    assert given == [texts[0], control, control, *texts[1:]]
+    assert controlled.text(generated) == " ab ac"
+    assert controlled.pieces([]) == []
 
 
 # Names
@@ -204,6 +185,15 @@ def test_added_white_space_keeps_its_name() -> None:
     assert "  " not in hide_special_tokens(tokenizer.backend_tokenizer)[1]
     (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("a  b", 0))])
     assert tokenizer.convert_ids_to_tokens(encoded.ids) == ["<s>", "a", "  ", "b"]
+
+
+def test_scored_pieces_keep_their_scores() -> None:
+    pieces = [("<unk>", 0.0), ("<s>", -1.0), ("a", -2.0)]
+    made = Tokenizer(models.Unigram(pieces, unk_id=0))
+    made.add_special_tokens([AddedToken("<s>", special=True)])
+    copy, names = hide_special_tokens(made)
+    vocabulary = [["<unk>", 0.0], [names["<s>"], -1.0], ["a", -2.0]]
+    assert json.loads(copy.to_str())["model"]["vocab"] == vocabulary
 
 
 # Tokenizers that are refused

@@ -10,10 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from selfcorrect_rag.errors import EngineFailed, ModelNotFound, PromptTooLong
+from selfcorrect_rag.errors import EngineFailed, ModelNotFound
 from selfcorrect_rag.models import VLLMReflectionLLM, VLLMServerReflectionLLM
 from selfcorrect_rag.models.engines.engine import Request
-from selfcorrect_rag.prompts import Part, Prompt, segment_prompt
 from tests.conftest import byte_level_tokenizer
 from tests.engine_contract import PROMPTS
 from tests.vllm.conftest import CPU, Server
@@ -42,16 +41,6 @@ def name(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.Error:
         return "tracker"  # it ended meanwhile
-
-
-def test_long_prompts_are_cut_or_refused_and_the_engine_goes_on(engine: VLLMReflectionLLM) -> None:
-    (segment,) = engine.generate_segments(
-        [segment_prompt("Why? " * 5000, [], [], "none", None)], max_tokens=5
-    )
-    assert segment["shortened"] > 0
-    with pytest.raises(PromptTooLong):
-        engine.generate_segments([Prompt(parts=(Part("word " * 5000, "trusted"),))])
-    assert isinstance(engine.invoke(PROMPTS[0], max_tokens=5), str)
 
 
 async def test_a_cancelled_call_leaves_the_engine(engine: VLLMReflectionLLM) -> None:
