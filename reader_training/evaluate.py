@@ -228,8 +228,8 @@ def report_grades(name: str, measured: Sequence[Measured], reader: Reader) -> No
         for passage, state in zip(m.passages, m.states, strict=True)
     ]
     print(
-        f"{name:14} action accuracy {found.action_accuracy:.3f}, {found.counts}, right "
-        f"{found.accuracy}; calibration error {expected_error(marks):.3f}; AUC of the title rule "
+        f"{name:14} action accuracy {found.action_accuracy:.3f}, {found.counts}; "
+        f"calibration error {expected_error(marks):.3f}; AUC of the title rule "
         f"{auc(titles):.3f}",
         flush=True,
     )

@@ -220,10 +220,7 @@ def importing_here() -> Iterator[None]:
 
 
 def find_named(name: str, *kinds: type) -> Any:
-    """Return the attribute ``module:attribute``; a function that is not one of ``kinds`` is called.
-
-    Errors of its module are not wrapped.
-    """
+    """Return the attribute ``module:attribute``, called if it is callable and not of ``kinds``."""
     with importing_here():
         found = pkgutil.resolve_name(name)
     return found() if callable(found) and not isinstance(found, kinds) else found

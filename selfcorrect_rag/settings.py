@@ -60,13 +60,11 @@ class Settings(BaseModel):
             super().__init__(**knobs)
         except ValidationError as error:
             first = error.errors()[0]
-            name = str(first["loc"][0]) if first["loc"] else ""
-            reason = first["msg"].removeprefix("Value error, ")
+            name, reason = str(first["loc"][0]), first["msg"]
             if first["type"] == "extra_forbidden":
                 known = list(type(self).model_fields)
-                near = difflib.get_close_matches(name, known, n=1)
-                meant = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}"
-                reason = f"{self.graph} has no such setting; {meant}"
+                near = difflib.get_close_matches(name, known, n=1) or [f"one of {', '.join(known)}"]
+                reason = f"{self.graph} has no such setting; did you mean {near[0]}?"
             raise BadSettings(reason, name) from error
 
     @classmethod
@@ -213,10 +211,7 @@ class CRAGSettings(Settings):
         """Return a run's thresholds; those not set are the evaluator's ``own``."""
         upper = own.upper if self.upper is None else self.upper
         lower = own.lower if self.lower is None else self.lower
-        try:
-            return Thresholds(upper=upper, lower=lower)
-        except ValueError as error:
-            raise BadSettings(str(error)) from error
+        return Thresholds(upper=upper, lower=lower)
 
 
 class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):

@@ -7,6 +7,8 @@ from itertools import accumulate, groupby, pairwise
 from math import inf
 from typing import Literal, NamedTuple, get_args
 
+from selfcorrect_rag.errors import BadSettings
+
 Action = Literal["correct", "incorrect", "ambiguous"]
 """The action that a retrieval triggers (CRAG section 4.3)."""
 ANSWER_ABOVE = 0.7
@@ -25,7 +27,7 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         if not -1 <= self.lower <= self.upper <= 1:
-            raise ValueError(f"thresholds need -1 <= lower <= upper <= 1, got {self}")
+            raise BadSettings(f"thresholds need -1 <= lower <= upper <= 1, got {self}")
 
     def action(self, scores: Sequence[float]) -> Action:
         """Return the action of a question's scores (CRAG section 4.3).
@@ -62,8 +64,6 @@ class Calibration(NamedTuple):
     thresholds: Thresholds
     counts: dict[str, int]
     """Questions by action."""
-    accuracy: dict[str, float | None]
-    """Share of right ones among those called correct, and incorrect; None if there are none."""
     action_accuracy: float
     """Mean worth of all actions: 1 if right, 0 if wrong, ``ambiguous_worth`` if ambiguous."""
 
@@ -71,15 +71,14 @@ class Calibration(NamedTuple):
 def measure(
     rows: Iterable[Judged], thresholds: Thresholds, *, ambiguous_worth: float = 0.75
 ) -> Calibration:
-    """Measure ``thresholds`` on rows, such as those that :func:`calibrate` did not see."""
+    """Measure ``thresholds`` on rows, best on those that :func:`calibrate` did not see."""
     if not 0 <= ambiguous_worth <= 1:
         raise ValueError(f"ambiguous_worth must be 0 to 1, got {ambiguous_worth}")
     found = Counter((thresholds.action(row.scores), row.relevant) for row in rows)
     counts = {action: found[action, True] + found[action, False] for action in get_args(Action)}
-    right = {"correct": found["correct", True], "incorrect": found["incorrect", False]}
-    accuracy = {name: n / counts[name] if counts[name] else None for name, n in right.items()}
-    worth = sum(right.values()) + ambiguous_worth * counts["ambiguous"]
-    return Calibration(thresholds, counts, accuracy, worth / found.total())
+    right = found["correct", True] + found["incorrect", False]
+    worth = right + ambiguous_worth * counts["ambiguous"]
+    return Calibration(thresholds, counts, worth / found.total())
 
 
 def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calibration:

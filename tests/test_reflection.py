@@ -126,6 +126,20 @@ def test_a_reflection_with_a_value_that_is_no_log_probability_says_nothing(
         assert critique([given]) == critique_of(isrel=None, issup=None, isuse=None)
 
 
+@pytest.mark.parametrize("group", list(Group))
+def test_a_reflection_without_a_finite_value_says_nothing(group: Group) -> None:
+    tokens = TOKENS[group]
+    silent = Reflection(
+        group=group.value,
+        position=0,
+        token=tokens[0],
+        logprobs=dict.fromkeys(tokens, -math.inf),
+    )
+    assert not is_readable(silent)
+    last_alone: Any = {**silent, "logprobs": {**silent["logprobs"], tokens[-1]: -1.0}}
+    assert is_readable(last_alone) is (tokens[-1] != CONTINUE), "it decides nothing about retrieval"
+
+
 # Paths
 
 

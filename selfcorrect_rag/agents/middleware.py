@@ -1,7 +1,7 @@
 """Middleware for ``langchain.agents``: citations of tools, and answers grounded in a graph."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired
 
 from langchain_core.documents import Document
@@ -21,7 +21,6 @@ from langchain.agents.middleware import (  # noqa: E402
     AgentMiddleware,
     AgentState,
     ModelRequest,
-    ModelResponse,
     hook_config,
 )
 
@@ -106,18 +105,10 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
     ) -> dict[str, Any] | None:
         return self._grounded(await self._graph.ainvoke(_turn(state), context=self._context))
 
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
+    def wrap_model_call(self, request: ModelRequest[Any], handler: Any) -> Any:
         return handler(_with_evidence(request))
 
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any]:
+    async def awrap_model_call(self, request: ModelRequest[Any], handler: Any) -> Any:
         return await handler(_with_evidence(request))
 
     def after_model(self, state: GroundedState, runtime: Runtime[Any]) -> dict[str, Any] | None:
@@ -157,7 +148,10 @@ def _last_question(messages: Sequence[AnyMessage]) -> int:
 
 def _with_evidence(request: ModelRequest[Any]) -> ModelRequest[Any]:
     grounding: dict[str, Any] = request.state["grounding"]  # type: ignore[typeddict-item]
-    documents = [numbered_document(c["number"], _document(c)) for c in _shown(grounding)]
+    documents = [
+        numbered_document(c["number"], Document(c["text"], metadata={"title": c["title"]}))
+        for c in _shown(grounding)
+    ]
     evidence = "\n\n".join([RULES, *documents, f"The answer: {quoted(grounding['cited_answer'])}"])
     messages: Sequence[AnyMessage] = request.messages
     last = _last_question(messages)
@@ -175,7 +169,3 @@ def _shown(grounding: Mapping[str, Any]) -> list[Citation]:
         for i, judged in enumerate(grounding.get("judged", []))
         if judged == "relevant"
     ]
-
-
-def _document(shown: Citation) -> Document:
-    return Document(shown["text"], metadata={"title": shown["title"]})

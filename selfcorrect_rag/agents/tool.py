@@ -20,8 +20,6 @@ DESCRIPTION = (
     "Answers a question from documents and names the passages that the answer rests on. Cite them "
     "by their numbers. Ask one question at a time, in words that stand alone."
 )
-SHORTEST_CUT = 100
-"""Minimum of the setting ``question_characters``."""
 
 
 class Question(BaseModel):
@@ -92,8 +90,8 @@ def run_inside(graph: Graph) -> Graph:
 
 
 def _content_and_artifact(question: str, result: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    answered, given = result["original_question"], valid(question).strip()
-    if given != answered and not (len(answered) >= SHORTEST_CUT and given.startswith(answered)):
+    answered = result["original_question"]  # perhaps cut, at the shortest to 100 characters
+    if valid(question).strip()[:100] != answered[:100]:
         raise SelfCorrectError(
             f"the call for {question!r} resumed the run for {answered!r}: give each call a "
             'separate task, as create_agent does: [Send("tools", [call]) for call in tool_calls]'
