@@ -113,10 +113,9 @@ class WebSearchFailed(Fault):
 # Messages of other libraries
 
 RESUME_HINT = "ask again once it works, or go on from the thread with invoke(None, config)"
-MAX_LENGTH, MAX_SCANNED = 300, 10_000
-"""Characters of a foreign message that are quoted, and that are searched for secrets."""
-MIN_SECRET_LENGTH = 8
-"""Shorter values of environment variables may be ordinary words, and are not masked."""
+MAX_LENGTH, MAX_SCANNED, MIN_SECRET_LENGTH = 300, 10_000, 8
+"""Characters of a foreign message that are quoted; that are searched for secrets; of a masked value
+of the environment: shorter ones may be ordinary words."""
 _SECRET_VARIABLE = re.compile(
     "(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|COOKIE|WEBHOOK(?:_URL)?)$"
 )

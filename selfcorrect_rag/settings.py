@@ -93,12 +93,8 @@ class Settings(BaseModel):
                 f"{cls.__name__}, or a dict of some of its settings"
             )
         if taken := {name: value for name, value in taken.items() if name in cls.model_fields}:
-            return cls(**{**self.set_fields(), **taken})
+            return cls(**{**self.model_dump(exclude_unset=True), **taken})
         return self
-
-    def set_fields(self) -> dict[str, Any]:
-        """Return the fields that were set, by name, as plain values."""
-        return self.model_dump(exclude_unset=True)
 
 
 class SelfRAGSettings(Settings):

@@ -187,7 +187,9 @@ def open_method(spec: Spec, parts: Any) -> Method:
 
 def resolve_spec(spec: Spec, parts: Any) -> Spec:
     """The variant with the settings that ``parts`` gives its graph where it sets nothing itself."""
-    return spec._replace(settings=parts.settings(KINDS[spec.kind], **spec.settings.set_fields()))
+    return spec._replace(
+        settings=parts.settings(KINDS[spec.kind], **spec.settings.model_dump(exclude_unset=True))
+    )
 
 
 def create_plain_rag(llm: Model, retriever: Retriever | None, settings: Any) -> Any:

@@ -56,7 +56,7 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
         return {
             **blank_state(),
             "candidates": Overwrite([]),
-            "settings": chosen.set_fields(),
+            "settings": chosen.model_dump(exclude_unset=True),
             "original_question": question,
             "standalone_question": question,
             "fixed": given is not None,

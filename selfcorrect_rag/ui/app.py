@@ -116,7 +116,7 @@ class _Pages:
             if not question:
                 raise BadOption("the question is empty")
             settings = GRAPHS[graph](**{name: parse_value(name, given[name]) for name in names})
-            run = self.runs.start(question, graph, settings.set_fields())
+            run = self.runs.start(question, graph, settings.model_dump(exclude_unset=True))
         except SelfCorrectError as error:
             return self._form(given, str(error))
         return RedirectResponse(f"/runs/{run.id}", 303)
