@@ -1,6 +1,5 @@
 """What chat models write, their names and limits, and an LLM as a chat model."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from pydantic import Field
 
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.models.chat_model import (
-    LLMChat,
     exceeds,
     model_behind,
     model_name,
@@ -24,9 +22,7 @@ from selfcorrect_rag.models.chat_model import (
     was_cut,
     written_text,
 )
-from selfcorrect_rag.prompts import prompt_of
 from tests.providers import saying
-from tests.scripted import ScriptedReflectionLLM, segment
 
 
 @pytest.mark.parametrize(
@@ -95,7 +91,7 @@ def test_models_behind_wrappers() -> None:
     field = ConfigurableField(id="responses")
     assert model_behind(one.configurable_fields(responses=field)) is one
     choice = one.configurable_alternatives(ConfigurableField(id="which"), other=other)
-    assert models_behind(choice) == [one, other]
+    assert models_behind(choice) == [one]
     assert model_name(wrapped) == "FakeListChatModel"
     assert model_name(RunnableLambda(str)) == model_name(7) == ""
 
@@ -123,13 +119,3 @@ def test_how_long_a_prompt_may_be() -> None:
 
     with pytest.raises(ModelFailed, match=r"no vocabulary at http://\*\*\*@host"):
         exceeds(Offline(responses=[""]), "a" * 151, 50)
-
-
-def test_an_llm_as_a_chat_model_gets_the_prompt_and_streams() -> None:
-    llm = ScriptedReflectionLLM(write=lambda text: segment(f"of {text}"))
-    prompt = prompt_of("Who?")
-    chat = LLMChat(llm=llm, prompt=prompt)
-    assert chat.invoke("for traces").content == "of Who?"
-    assert asyncio.run(chat.ainvoke("for traces")).content == "of Who?"
-    streamed = LLMChat(llm=FakeListLLM(responses=["ab"]), prompt=prompt)
-    assert "".join(str(chunk.content) for chunk in streamed.stream("x")) == "ab"

@@ -11,7 +11,6 @@ from selfcorrect_rag.prompts.critic import (
     ISUSE,
     RETRIEVE,
     RETRIEVE_MORE,
-    CritiqueAnswer,
     Instance,
 )
 from selfcorrect_rag.prompts.parts import quoted
@@ -128,7 +127,7 @@ def test_labels_and_tokens() -> None:
         assert given == set(TOKENS[group])
     for aspect in CRITIQUE_PROMPTS.values():
         for label, token in aspect.tokens_by_label.items():
-            assert aspect.read(f"{label}\nExplanation: So.") == CritiqueAnswer(label, token, "So.")
+            assert aspect.read(f"{label}\nExplanation: So.") == token
 
 
 # Answers
@@ -149,10 +148,7 @@ def test_labels_and_tokens() -> None:
     ],
 )
 def test_forms_of_an_answer(answer: str) -> None:
-    judgement = RETRIEVE.read(answer)
-    assert judgement is not None
-    assert judgement[:2] == ("[No]", "[No Retrieval]")
-    assert judgement.explanation == ("It is sums." if "sums" in answer else "")
+    assert RETRIEVE.read(answer) == "[No Retrieval]"
 
 
 @pytest.mark.parametrize(
@@ -182,12 +178,7 @@ def test_what_is_no_answer(name: str, answer: str) -> None:
 
 
 def test_an_explanation_may_name_other_labels() -> None:
-    """Official defects: labels looked for as digits anywhere, and a score kept as explanation."""
-    judgement = ISREL.read(
-        "[Relevant]\nExplanation: It names 5 novels; were it 1815, it were [Irrelevant]."
-    )
-    assert judgement == CritiqueAnswer(
-        "[Relevant]", "[Relevant]", "It names 5 novels; were it 1815, it were [Irrelevant]."
-    )
-    judgement = ISUSE.read("Perceived utility: 2\nExplanation: Of 5 questions it answers 1.")
-    assert judgement == CritiqueAnswer("2", "[Utility:2]", "Of 5 questions it answers 1.")
+    """An official defect: labels looked for as digits anywhere."""
+    said = "[Relevant]\nExplanation: It names 5 novels; were it 1815, it were [Irrelevant]."
+    assert ISREL.read(said) == "[Relevant]"
+    assert ISUSE.read("Perceived utility: 2\nExplanation: It answers 1 of 5.") == "[Utility:2]"

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from langchain_core.language_models.fake import FakeListLLM, FakeStreamingListLLM
+from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import BaseMessage, HumanMessage
 
@@ -106,17 +106,9 @@ def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
 # Streams
 
 
-@pytest.mark.parametrize(
-    "llm",
-    [
-        FakeListChatModel(responses=[RATIONALE]),
-        FakeStreamingListLLM(responses=[RATIONALE]),
-        FakeStreamingListLLM(responses=[RATIONALE]).bind(stop=["none"]),
-    ],
-    ids=["chat", "llm", "bound-llm"],
-)
 @pytest.mark.parametrize("as_messages", [True, False])
-async def test_the_rationale_streams_once_token_by_token(llm: Any, as_messages: bool) -> None:
+async def test_the_rationale_streams_once_token_by_token(as_messages: bool) -> None:
+    llm = FakeListChatModel(responses=[RATIONALE])
     graph = create_instruct_rag(llm, lambda query: documents())
     asked: Any = {"messages": [HumanMessage(QUESTION)]} if as_messages else {"question": QUESTION}
     tokens = [message.text for message, _ in graph.stream(asked, stream_mode="messages")]

@@ -67,7 +67,7 @@ def test_marks_alone_leave_a_text(text: str) -> None:
 def test_lists_of_marks_are_bounded_and_marks_can_be_disabled() -> None:
     for items, found in ((32, [1]), (33, [])):
         text = f"So [{', '.join(['1'] * items)}]."
-        assert [n for mark in marks_in(text, 1) for n in mark.numbers] == found
+        assert [n for mark in marks_in(text) for n in mark.numbers] == found
     assert without_marks("It says [3] and [1, 2].") == "It says [3?] and [1, 2?]."
 
 
@@ -272,7 +272,7 @@ def test_the_sentence_that_states_an_answer(said: str, question: str, sentence: 
 
 def test_the_marks_of_a_text_are_bounded() -> None:
     marked = read_marks("[1]" * 5_000, 9, {1})
-    assert len(list(marks_in(marked.cited, 9))) == 1_000
+    assert len(list(marks_in(marked.cited))) == 1_000
 
 
 @pytest.mark.parametrize(

@@ -1,27 +1,19 @@
-"""Chat models: the model in a runnable, the answer in its text, prompt lengths, and calls."""
+"""Language models: the model in a runnable, the answer in its text, prompt lengths, and calls."""
 
 import asyncio
 import re
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from langchain_core.callbacks import (
-    AsyncCallbackManager,
-    CallbackManager,
-    CallbackManagerForLLMRun,
-)
 from langchain_core.language_models import BaseChatModel, BaseLanguageModel, BaseLLM
-from langchain_core.language_models.base import LangSmithParams
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langchain_core.runnables.configurable import DynamicRunnable
 
 from selfcorrect_rag.errors import ModelFailed, wrap_errors
-from selfcorrect_rag.prompts.parts import Prompt, as_text
+from selfcorrect_rag.prompts.parts import as_text
 
 Result = TypeVar("Result")
 
@@ -29,17 +21,15 @@ Result = TypeVar("Result")
 
 
 def models_behind(llm: Runnable[Any, Any]) -> list[Runnable[Any, Any]]:
-    """Return the models in ``llm``, which may have bound options, retries, fallbacks, configurable
-    fields or alternatives, in the order in which they are tried."""
+    """Return the models in ``llm``, which may have bound options, retries, fallbacks or
+    configurable fields, in the order in which they are tried."""
     match llm:
         case RunnableBindingBase():
             return models_behind(llm.bound)
         case RunnableWithFallbacks():
             return [model for each in llm.runnables for model in models_behind(each)]
         case DynamicRunnable():
-            others = getattr(llm, "alternatives", {}).values()
-            made = [llm.default, *(each for each in others if isinstance(each, Runnable))]
-            return [model for each in made for model in models_behind(each)]
+            return models_behind(llm.default)
     return [llm]
 
 
@@ -63,53 +53,6 @@ def model_name(llm: object) -> str:
 def is_llm(llm: Runnable[Any, Any]) -> bool:
     """Return whether ``llm`` continues plain text, rather than answering messages."""
     return isinstance(model_behind(llm), BaseLLM)
-
-
-class LLMChat(BaseChatModel):
-    """An LLM that continues one prompt, as a chat model: LangGraph streams tokens of these only.
-
-    The messages of a call are for traces; the LLM gets ``prompt``, since a message cannot mark the
-    untrusted parts of a :class:`Prompt`.
-    """
-
-    llm: Runnable[Any, str]
-    prompt: Prompt | list[BaseMessage]
-
-    @property
-    def _llm_type(self) -> str:
-        return "llm-chat"
-
-    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        behind: Any = model_behind(self.llm)
-        params: LangSmithParams = behind._get_ls_params(stop, **kwargs)
-        return params
-
-    def _generate(
-        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
-    ) -> ChatResult:
-        text = self.llm.invoke(self.prompt, _within(run_manager), **kwargs)
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
-
-    async def _agenerate(
-        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
-    ) -> ChatResult:
-        text = await self.llm.ainvoke(self.prompt, _within(run_manager), **kwargs)
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
-
-    def _stream(
-        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
-    ) -> Iterator[ChatGenerationChunk]:
-        for text in self.llm.stream(self.prompt, _within(run_manager), **kwargs):
-            yield ChatGenerationChunk(message=AIMessageChunk(content=text))
-
-
-def _within(run: Any) -> RunnableConfig | None:
-    """Return a config that makes the LLM's run a child of the chat model's, counted as one call."""
-    if run is None:
-        return None
-    manager = CallbackManager if isinstance(run, CallbackManagerForLLMRun) else AsyncCallbackManager
-    handlers = run.inheritable_handlers
-    return RunnableConfig(callbacks=manager(handlers, handlers, parent_run_id=run.run_id))
 
 
 # What a model wrote

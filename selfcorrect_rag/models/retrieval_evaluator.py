@@ -71,18 +71,8 @@ class RetrievalEvaluator(ABC):
 def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]) -> list[float]:
     """Return the evaluator's scores as floats; EvaluatorFailed unless it gives one number in
     [-1, 1] for each passage."""
-    name = f"the evaluator ({type(evaluator).__name__})"
-    with wrap_errors(EvaluatorFailed, name):
-        return _checked(evaluator.score(question, passages), passages, name)
-
-
-async def agrade(
-    evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
-) -> list[float]:
-    """The async twin of :func:`grade`."""
-    name = f"the evaluator ({type(evaluator).__name__})"
-    with wrap_errors(EvaluatorFailed, name):
-        return _checked(await evaluator.ascore(question, passages), passages, name)
+    with wrap_errors(EvaluatorFailed, _name(evaluator)):
+        return _checked(evaluator, evaluator.score(question, passages), passages)
 
 
 def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
@@ -93,18 +83,24 @@ def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[s
         return {"scores": grade(evaluator, **asked)}
 
     async def ascore(asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"scores": await agrade(evaluator, **asked)}
+        with wrap_errors(EvaluatorFailed, _name(evaluator)):
+            scores = await evaluator.ascore(**asked)
+            return {"scores": _checked(evaluator, scores, asked["passages"])}
 
     return RunnableLambda(score, ascore, name=type(evaluator).__name__)
 
 
-def _checked(given: Any, passages: Sequence[str], name: str) -> list[float]:
+def _name(evaluator: RetrievalEvaluator) -> str:
+    return f"the evaluator ({type(evaluator).__name__})"
+
+
+def _checked(evaluator: RetrievalEvaluator, given: Any, passages: Sequence[str]) -> list[float]:
     try:
         scores = [float(score) for score in given]
     except (TypeError, ValueError, OverflowError):
         scores = [math.nan]
     if len(scores) != len(passages) or not all(abs(score) <= RELEVANT + 1e-6 for score in scores):
-        wrong = f"{name} gave {given!r:.80} for {len(passages)} passages"
+        wrong = f"{_name(evaluator)} gave {given!r:.80} for {len(passages)} passages"
         raise EvaluatorFailed(f"{wrong}: one number in [-1, 1] for each is expected")
     return [min(max(score, IRRELEVANT), RELEVANT) for score in scores]
 

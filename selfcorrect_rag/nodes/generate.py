@@ -5,7 +5,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.models.chat_model import LLMChat, is_llm, model_behind
+from selfcorrect_rag.models.chat_model import model_behind
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import RELEVANT, citation
@@ -42,8 +42,7 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
             answer, source, isrel = await _read_by(run, model, question, knowledge, apart)
         else:
             prompt = (knowledge_prompt if is_numbered else _as_one_passage)(question, knowledge)
-            speaker = LLMChat(llm=model, prompt=prompt) if is_llm(model) else model
-            answer = await ask(run, speaker, prompt, stream=True)
+            answer = await ask(run, model, prompt, stream=True)
         citations, notes = list[Citation](), list[str]()
         if not answer.strip():
             answer = cited = NO_ANSWER

@@ -30,7 +30,7 @@ from langgraph.stream import CustomTransformer
 from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
 from selfcorrect_rag.errors import Fault, ModelFailed, NoQuestion, wrap_errors
-from selfcorrect_rag.models.chat_model import LLMChat, model_behind, written_text
+from selfcorrect_rag.models.chat_model import model_behind, written_text
 from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.reflection_llm import LONG
@@ -315,10 +315,8 @@ async def ask(
     run: Run[Any], llm: Runnable[Any, Any], prompt: Any, *, stream: bool = False, **options: Any
 ) -> str:
     """Ask a chat model or an LLM for text of at most ``MAX_WRITTEN`` characters, or raise
-    `ModelFailed`; with ``stream`` its tokens are streamed as the answer."""
-    behind = model_behind(llm)
-    behind = model_behind(behind.llm) if isinstance(behind, LLMChat) else behind
-    part = f"the model ({type(behind).__name__})"
+    `ModelFailed`; with ``stream`` a chat model's tokens are streamed as the answer."""
+    part = f"the model ({type(model_behind(llm)).__name__})"
     config = {"tags": list(run.config.get("tags") or ())} if stream else None
     with wrap_errors(ModelFailed, part):
         written = await run.call(llm.invoke, llm.ainvoke, prompt, config, **options)

@@ -11,7 +11,7 @@ from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.intake import plain
-from selfcorrect_rag.models.chat_model import LLMChat, exceeds, is_llm, model_behind, prompt_limit
+from selfcorrect_rag.models.chat_model import exceeds, is_llm, model_behind, prompt_limit
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.citations import citation
@@ -83,14 +83,12 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         size = sum(len(passage.page_content) for passage in state["passages"])
         prompt, fitted = await run.compute(_fit, model, run, state, characters=size)
         mode, numbering, notes = fitted["mode"], fitted["numbering"], fitted["notes"]
-        speaker: Any = model
         given: Any = [HumanMessage("".join(part.text for part in prompt.parts))]
-        if is_llm(model):
-            speaker, given = LLMChat(llm=model, prompt=prompt), prompt
+        given = prompt if is_llm(model) else given
         options: dict[str, Any] = {}
         if isinstance(model_behind(model), ReflectionLLM):
             options["max_tokens"] = run.settings.rationale_tokens
-        text = (await ask(run, speaker, given, stream=True, **options)).strip()
+        text = (await ask(run, model, given, stream=True, **options)).strip()
         shown = len(numbering)
         run.emit("rationale_written", text=text, mode=mode, documents=shown)
         answer = (text if mode in BASELINES else read_answer(text)) or NO_ANSWER

@@ -4,7 +4,6 @@ They label the critic's training data, and ask a model that has no reflection to
 texts are untrusted: each stands in a separate field, and no text can open another.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -51,14 +50,6 @@ class Instance(NamedTuple):
     """A passage, d."""
 
 
-class CritiqueAnswer(NamedTuple):
-    """The label of an answer in the table's spelling, its token, and the explanation if any."""
-
-    label: str
-    token: str
-    explanation: str
-
-
 @dataclass(frozen=True, eq=False)
 class CritiquePrompt:
     """A prompt for the tokens of one reflection group."""
@@ -100,14 +91,10 @@ class CritiquePrompt:
         case = fields_text(instance, self.fields)
         return f"{self.prefix}{SEPARATOR}{case}\n{self.label_heading}"
 
-    def read(self, answer: str) -> CritiqueAnswer | None:
-        """Return the label that ``answer`` begins with, and its explanation; None without one."""
+    def read(self, answer: str) -> str | None:
+        """Return the token of the label that ``answer`` begins with; None without one."""
         found = self.label_parser().find(answer)
-        if not found:
-            return None
-        rest = answer[found.end :].split("\n##")[0]
-        explanation = re.sub(r"\A[ \n*`.:]*(?:explanation[ \n*`:]*)?", "", rest, flags=re.I).strip()
-        return CritiqueAnswer(found.label, self.tokens_by_label[found.label], explanation)
+        return self.tokens_by_label[found.label] if found else None
 
 
 def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> str:

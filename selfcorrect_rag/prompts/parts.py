@@ -10,6 +10,7 @@ once to untrusted text, as the last step.
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,14 +21,8 @@ from langchain_core.prompt_values import PromptValue
 from selfcorrect_rag.intake import valid
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
-_TABLES_FILE = Path(__file__).parent / "tables.txt"
-TABLES: Mapping[str, str] = dict(
-    re.findall(
-        r"^=== (\w+)\n(.*?)\n(?=\n=== |\Z)",
-        _TABLES_FILE.read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
-)
+_TABLES = (Path(__file__).parent / "tables.txt").read_text(encoding="utf-8")
+TABLES = dict(re.findall(r"(?sm)^=== (\w+)\n(.*?)\n(?==== |\Z)", _TABLES))
 """The papers' prompt templates, word for word; a name has its paper and table."""
 
 
@@ -109,7 +104,7 @@ def passage_text(document: Document) -> str:
 
 
 def in_one_text(documents: Iterable[tuple[str, str]]) -> str:
-    """Join titles and texts to one text, each text behind its title."""
+    """Return titles and texts joined to one text, each text behind its title."""
     return " ".join(f"{title}. {text}" if title else text for title, text in documents)
 
 
@@ -202,18 +197,15 @@ def _folded(text: str) -> str:
     return "".join(map(_fold, text))
 
 
-class _Folds(dict[str, str]):
-    """Characters without invisible ones, case and accents, and in one form."""
-
-    def __missing__(self, character: str) -> str:
-        self[character] = folded = "".join(
-            " " if part == "\u2581" else part
-            for part in unicodedata.normalize("NFKD", character).casefold()
-            if part in "\t\n\r" or not (unicodedata.category(part)[0] in "CM" or part in _INVISIBLE)
-        )
-        return folded
+@cache
+def _fold(character: str) -> str:
+    """Return a character without case and accents, in one form; nothing for an invisible one."""
+    return "".join(
+        " " if part == "\u2581" else part
+        for part in unicodedata.normalize("NFKD", character).casefold()
+        if part in "\t\n\r" or not (unicodedata.category(part)[0] in "CM" or part in _INVISIBLE)
+    )
 
 
-_fold = _Folds().__getitem__
 _TEMPLATES = {_named(_folded(token)) for tokens in FAMILIES.values() for token in tokens}
 _OWN = {_named(_folded(token)).replace(" ", "") for token in CONTROL_TOKENS}

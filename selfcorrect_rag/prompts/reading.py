@@ -78,7 +78,7 @@ def normalized(text: str) -> str:
 
 NONE = "none"
 """The label of no option."""
-_ANNOUNCED = re.compile(r"\W*(?:the\s+)?(?:\w+\s+)?answer(?:\s+is\b|\s*:)", re.IGNORECASE)
+_ANNOUNCED = re.compile(r"\A\W*(?:the\s+)?(?:\w+\s+)?answer(?:\s+is\b|\s*:)", re.IGNORECASE)
 _LABELLED = re.compile(r"[(\[]?([A-Za-z]|\d{1,2})(?:[)\]]?[.:]|[)\]])\s+(\S.*)", re.DOTALL)
 
 
@@ -92,14 +92,14 @@ def closed_answer(text: str, options: Iterable[str] = ()) -> str | None:
     given = list(dict.fromkeys(options))
     if not given:
         return _bare(text) or None
-    names = {option: [_bare(option)] for option in given}
+    names = {option: {_bare(option)} for option in given}
     labelled = [_LABELLED.fullmatch(option.strip()) for option in given]
-    if all(labelled):
-        for option, parts in zip(given, labelled, strict=True):
-            names[option] += map(_bare, parts.groups() if parts else ())
+    for option, parts in zip(given, labelled, strict=True):
+        if parts and all(labelled):
+            names[option] |= {_bare(part) for part in parts.groups()}
     text = text[:10_000].strip()
     for reading in (text, text.partition("\n")[0]):
-        said = _bare(_ANNOUNCED.sub("", reading, count=1) if _ANNOUNCED.match(reading) else reading)
+        said = _bare(_ANNOUNCED.sub("", reading))
         found = [option for option in given if said and said in names[option]]
         if len(found) == 1:
             return found[0]
@@ -167,20 +167,17 @@ class Mark(NamedTuple):
     bracket: int
     end: int
     numbers: list[int]
-    """Its existing documents; a mark without any cites nothing."""
-    missing: list[int]
-    """Its numbers without a document."""
 
 
 class Marked(NamedTuple):
-    """An answer, and the documents that it cites."""
+    """An answer, and the documents that it cites, each in order of first mark."""
 
     answer: str
     """The answer without marks of documents."""
     cited: str
     """The answer with ``[n]`` for each cited document; ``[9?]`` marks a missing document."""
     numbers: list[int]
-    """The cited documents, in order of first mark."""
+    """The cited documents."""
     unknown: list[int]
     """Numbers in marks that belong to no document."""
     refused: list[int]
@@ -190,26 +187,22 @@ class Marked(NamedTuple):
 def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
     """Parse the marks of an answer to ``documents`` documents, numbered from 1, and remove them.
 
-    A refusal cites nothing.
+    A mark without any document stays and cites nothing; neither does a refusal.
     """
-    marks = list(marks_in(text, documents))
-    valid = [mark for mark in marks if mark.numbers]
+    marks = list(marks_in(text))
+    valid = [mark for mark in marks if min(mark.numbers) <= documents]
     answer = _replace(text, valid, [""] * len(valid))
-    named = [] if is_refusal(answer) else [n for mark in valid for n in mark.numbers]
-    cited = dict.fromkeys(n for n in named if n in citable)
+    named = dict.fromkeys(n for mark in marks for n in mark.numbers)
+    known = [] if is_refusal(answer) else [n for n in named if n <= documents]
+    cited = [n for n in known if n in citable]
     shown = [
         "".join(f"[{n}]" for n in mark.numbers if n in cited)
-        if mark.numbers
+        if min(mark.numbers) <= documents
         else f"{text[mark.bracket : mark.end - 1]}?]"
         for mark in marks
     ]
-    return Marked(
-        answer,
-        _replace(text, marks, shown),
-        list(cited),
-        list(dict.fromkeys(n for mark in marks for n in mark.missing)),
-        list(dict.fromkeys(n for n in named if n not in citable)),
-    )
+    unknown, refused = [n for n in named if n > documents], [n for n in known if n not in citable]
+    return Marked(answer, _replace(text, marks, shown), cited, unknown, refused)
 
 
 def without_marks(text: str) -> str:
@@ -217,7 +210,7 @@ def without_marks(text: str) -> str:
     return read_marks(text, 0, ()).cited
 
 
-def marks_in(text: str, documents: int) -> Iterator[Mark]:
+def marks_in(text: str) -> Iterator[Mark]:
     """Yield the marks of a text in order, ``[1]`` or ``[1, 2]``; code and links hold none."""
     spans = (match.span() for match in _CODE.finditer(text))
     start, end = next(spans, (len(text), len(text)))
@@ -226,9 +219,7 @@ def marks_in(text: str, documents: int) -> Iterator[Mark]:
             start, end = next(spans, (len(text), len(text)))
         if match.start("mark") < start:
             numbers = list(dict.fromkeys(map(int, re.findall(r"\d+", match["mark"]))))
-            known = [number for number in numbers if number <= documents]
-            missing = [number for number in numbers if number > documents]
-            yield Mark(match.start(), match.start("mark"), match.end(), known, missing)
+            yield Mark(match.start(), match.start("mark"), match.end(), numbers)
 
 
 def _replace(text: str, marks: Sequence[Mark], by: Sequence[str]) -> str:

@@ -125,10 +125,8 @@ def label_critic_data(
 
 
 def _read(prompt: CritiquePrompt, answer: Any) -> Mapping[str, Any] | None:
-    found = prompt.read(written_text(answer))
-    if found is None:
-        return None
-    return {"output": found.token, "token": found.token, "explanation": found.explanation}
+    token = prompt.read(written_text(answer))
+    return {"output": token, "token": token} if token else None
 
 
 def train_critic(

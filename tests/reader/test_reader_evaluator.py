@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.models.retrieval_evaluator import agrade, grade, titled
+from selfcorrect_rag.models.retrieval_evaluator import grade, grading, titled
 from selfcorrect_rag.reader.reader import Passage, ReaderCalibration
 from selfcorrect_rag.reader.reader_evaluator import ReaderEvaluator
 from selfcorrect_rag.thresholds import Thresholds
@@ -32,7 +32,8 @@ def test_grades_go_from_one_end_of_the_scale_to_the_other_and_blanks_are_not_rea
     judge, reader = evaluator({"gold": 1.0, "vague": 0.4})
     passages = ["gold", "", "vague", " \n", "noise"]
     assert grade(judge, "Which?", passages) == pytest.approx([1.0, -1.0, -0.2, -1.0, -1.0])
-    assert asyncio.run(agrade(judge, "Which?", passages)) == grade(judge, "Which?", passages)
+    asked = {"question": "Which?", "passages": passages}
+    assert asyncio.run(grading(judge).ainvoke(asked)) == {"scores": judge.score(**asked)}
     assert [passage.text for _, passage in reader.calls[0]] == ["gold", "vague", "noise"]
     assert grade(judge, "Which?", []) == []
 

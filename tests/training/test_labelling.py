@@ -39,12 +39,11 @@ def test_rows_have_the_official_fields(tmp_path: Path) -> None:
     first = rows[0]
     assert list(first) == [
         *("key", "group", "task", "part", "instruction", "input"),
-        *("output", "token", "explanation"),
+        *("output", "token"),
     ]
     assert first["instruction"] == CRITIQUE_PROMPTS["retrieval"].instructions
     assert first["input"] == "Task instruction: Who wrote book 0?"
     assert first["output"] == first["token"] in ("[Retrieval]", "[No Retrieval]")
-    assert first["explanation"].startswith("It is number")
     assert (report["labelled"], report["malformed"], report["failed"]) == (42, 0, 0)
     assert sum(report["tokens"].values()) == 42
 
