@@ -10,13 +10,7 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import (
-    NO_INDEX,
-    config_from,
-    config_options,
-    graph_option,
-    json_option,
-)
+from selfcorrect_rag.cli.options import CONFIG, GRAPH, JSON, NO_INDEX, config_from
 from selfcorrect_rag.cli.terminal import (
     clear_line,
     progress_line,
@@ -38,12 +32,9 @@ DEMO = (
 """Graphs and questions of the demo."""
 
 
-@click.command()
+@click.command(params=[GRAPH, *CONFIG, JSON])
 @click.argument("question")
-@graph_option
-@config_options
 @click.option("--explain", is_flag=True, help="Print what led to the answer, too.")
-@json_option
 @click.option("--html", type=Path, metavar="FILE", help="Write the run as one page, too.")
 def ask_command(
     question: str, graph: str, explain: bool, as_json: bool, html: Path | None, **options: Any
@@ -138,9 +129,7 @@ async def answered(graph: Any, given: Any, show: Callable[[str], None]) -> dict[
         given = Command(resume=consent.get(reply.lower(), reply))
 
 
-@click.command()
-@graph_option
-@config_options
+@click.command(params=[GRAPH, *CONFIG])
 def chat_command(graph: str, **options: Any) -> None:
     """Keep a conversation about an index; each line of input is a question.
 

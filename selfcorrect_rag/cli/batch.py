@@ -6,17 +6,15 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import config_from, config_options, graph_option
+from selfcorrect_rag.cli.options import CONFIG, GRAPH, config_from
 from selfcorrect_rag.cli.terminal import count, progress_line, tell
 
 AT_LEAST_1 = click.IntRange(1)
 
 
-@click.command()
+@click.command(params=[GRAPH, *CONFIG])
 @click.argument("questions", nargs=-1, required=True)
 @click.option("--out", type=Path, required=True, metavar="DIR", help="The folder of the answers.")
-@graph_option
-@config_options
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column the answers have too.")
 @click.option(
     "--in-flight", type=AT_LEAST_1, default=16, show_default=True, help="Questions at a time."

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import config_from, config_options, json_option, parse_sets
+from selfcorrect_rag.cli.options import CONFIG, JSON, config_from, parse_sets
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
 
 METHODS = ("rag", "self_rag", "crag", "self_crag", "instruct_rag")
@@ -14,15 +14,13 @@ DEFAULT = f"By default {', '.join(METHODS)}."
 many = partial(click.option, multiple=True)
 
 
-@click.command()
+@click.command(params=[*CONFIG, JSON])
 @click.argument("data")
 @click.option("--out", type=Path, required=True, metavar="DIR", help="The folder of the run.")
 @many("--method", "methods", metavar="[NAME=]METHOD[:KEY=VALUE,...]", help=DEFAULT)
 @many("--sweep", "sweeps", metavar="METHOD:KEY=V1,V2,...", help="A method with each value.")
 @many("--metric", "metrics", help="By default the papers' for such data.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number of questions.")
-@config_options
-@json_option
 def eval_command(
     out: Path, as_json: bool, sets: tuple[str, ...], config: Path | None, **given: Any
 ) -> int:

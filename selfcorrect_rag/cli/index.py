@@ -6,19 +6,18 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import json_option
+from selfcorrect_rag.cli.options import JSON
 from selfcorrect_rag.cli.terminal import count, progress_line, tell, tell_json
 from selfcorrect_rag.serving.config import DEFAULT_INDEX
 
 
-@click.command()
+@click.command(params=[JSON])
 @click.argument("paths", nargs=-1, required=True, type=Path)
 @click.option("--index", type=Path, default=DEFAULT_INDEX, show_default=True, help="Where it is.")
 @click.option("--embeddings", type=click.Choice(["bm25"]), help="bm25: by words alone.")
 @click.option("--chunk-words", type=click.IntRange(21), default=120, show_default=True)
 @click.option("--encoding", help="Of text files that are not UTF-8, such as gbk.")
 @click.option("--prune", is_flag=True, help="Drop the passages of files that no longer exist.")
-@json_option
 def index_command(
     paths: tuple[Path, ...], index: Path, embeddings: Any, as_json: bool, **options: Any
 ) -> int:

@@ -1,8 +1,8 @@
 """Options that several commands share, the configuration that they give, and a list of it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from pydantic import BaseModel
@@ -11,7 +11,6 @@ from selfcorrect_rag.cli.terminal import tell
 from selfcorrect_rag.serving.config import BadOption, ServingConfig, parse_value, read_config
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 NAMES = "PROVIDER:MODEL, a checkpoint, or MODULE:ATTRIBUTE.  [default: the embedded reader]"
 NO_INDEX = (
     "no index was named and there is none here: the demo's documents are read; "
@@ -29,56 +28,35 @@ class GraphName(click.Choice[str]):
         return super().convert(value.replace("_", "-"), param, ctx).replace("-", "_")
 
 
-def options(*given: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Return a decorator that adds options to a command."""
-
-    def add(function: Command) -> Command:
-        for option in reversed(given):
-            function = option(function)
-        return function
-
-    return add
-
-
-graph_option = click.option(
-    "--graph",
-    type=GraphName(),
-    default="self-rag",
-    show_default=True,
-    help="The graph that answers.",
+GRAPH = click.Option(
+    ["--graph"], type=GraphName(), default="self-rag", show_default=True, help="The graph."
 )
-set_option = click.option(
-    "--set",
-    "sets",
+SET = click.Option(
+    ["--set", "sets"],
     multiple=True,
     metavar="KEY=VALUE",
     help="Any setting (`selfcorrect-rag settings` lists them); may be repeated.",
 )
-config_option = click.option(
-    "--config", type=Path, metavar="FILE.toml", help="A file of options and settings."
-)
-config_options = options(
-    click.option("--index", type=Path, metavar="DIR", help="An index of `index`."),
-    click.option("--model", metavar="NAME", help=f"What answers: {NAMES}"),
-    click.option("--evaluator", metavar="NAME", help=f"What grades documents: {NAMES}"),
-    click.option("--web", metavar="tavily|none|DIR", help="What CRAG searches beside the index."),
-    set_option,
-    config_option,
-)
+FILE = click.Option(["--config"], type=Path, metavar="FILE.toml", help="Options and settings.")
+JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print all of it as JSON.")
+CONFIG = [
+    click.Option(["--index"], type=Path, metavar="DIR", help="An index of `index`."),
+    click.Option(["--model"], metavar="NAME", help=f"What answers: {NAMES}"),
+    click.Option(["--evaluator"], metavar="NAME", help=f"What grades documents: {NAMES}"),
+    click.Option(["--web"], metavar="tavily|none|DIR", help="The web search of CRAG."),
+    *(SET, FILE),
+]
 """Options of a configuration; the command gives them to :func:`config_from`."""
-json_option = click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON.")
 
 
-def host_options(port: int) -> Callable[[Command], Command]:
-    """Add ``--host``, ``--port`` and ``--allow-host`` of a server that listens at ``port``."""
+def host_options(port: int) -> list[click.Parameter]:
+    """Return ``--host``, ``--port`` and ``--allow-host`` of a server that listens at ``port``."""
     names = "A name by which others may call the server, and whose pages may."
-    return options(
-        click.option(
-            "--host", default="127.0.0.1", show_default=True, help="Where the server listens."
-        ),
-        click.option("--port", default=port, show_default=True, help="Its port."),
-        click.option("--allow-host", multiple=True, metavar="NAME", help=names),
-    )
+    return [
+        click.Option(["--host"], default="127.0.0.1", show_default=True, help="Where it listens."),
+        click.Option(["--port"], default=port, show_default=True, help="Its port."),
+        click.Option(["--allow-host"], multiple=True, metavar="NAME", help=names),
+    ]
 
 
 def config_from(

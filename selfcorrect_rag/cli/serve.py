@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import NO_INDEX, config_from, config_options, host_options
+from selfcorrect_rag.cli.options import CONFIG, NO_INDEX, config_from, host_options
 from selfcorrect_rag.cli.terminal import tell
 
 RUNS = ".selfcorrect/runs.sqlite"
@@ -16,9 +16,7 @@ MAX_RUNS = "10"
 """Runs at a time: a graph that waits for another on the same server must not block it."""
 
 
-@click.command()
-@config_options
-@host_options(port=8765)
+@click.command(params=[*CONFIG, *host_options(port=8765)])
 @click.option("--runs", type=Path, default=RUNS, show_default=True, help="Past runs, in SQLite.")
 def ui_command(
     host: str, port: int, allow_host: tuple[str, ...], runs: Path, **options: Any
@@ -41,10 +39,8 @@ def ui_command(
     uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=5, **quiet)
 
 
-@click.command()
-@config_options
+@click.command(params=[*CONFIG, *host_options(port=8900)])
 @click.option("--http", is_flag=True, help="Streamable HTTP instead of stdio.")
-@host_options(port=8900)
 def mcp_command(
     http: bool, host: str, port: int, allow_host: tuple[str, ...], **options: Any
 ) -> None:
@@ -70,9 +66,9 @@ def mcp_command(
             server.run("stdio")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@config_options
-@host_options(port=2024)
+@click.command(
+    params=[*CONFIG, *host_options(port=2024)], context_settings={"ignore_unknown_options": True}
+)
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[-- OPTION ...]")
 def studio_command(
     host: str, port: int, allow_host: tuple[str, ...], rest: tuple[str, ...], **options: Any

@@ -6,7 +6,7 @@ from typing import Any
 import click
 from pydantic import ValidationError
 
-from selfcorrect_rag.cli.options import config_option, json_option, parse_sets, set_option
+from selfcorrect_rag.cli.options import FILE, JSON, SET, parse_sets
 from selfcorrect_rag.cli.terminal import count, progress_line, tell, tell_json
 
 NAMES = (
@@ -15,11 +15,8 @@ NAMES = (
 )
 
 
-@click.command()
+@click.command(params=[SET, FILE, JSON])
 @click.argument("name", type=click.Choice(NAMES))
-@set_option
-@config_option
-@json_option
 def train_command(name: str, sets: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """Make the training data NAME, or fine-tune the model NAME; a stopped one resumes.
 
@@ -55,10 +52,9 @@ def train_command(name: str, sets: tuple[str, ...], config: Path | None, as_json
         tell(f"{key}: {value}")
 
 
-@click.command()
+@click.command(params=[JSON])
 @click.argument("data", type=Path)
 @click.option("--evaluator", metavar="NAME", help="What grades.  [default: the embedded reader]")
-@json_option
 def calibrate_command(data: Path, evaluator: str | None, as_json: bool) -> None:
     """Choose CRAG's thresholds from the labelled questions of DATA, and say how they do.
 

@@ -3,12 +3,9 @@
 
 const graph = document.querySelector("#graph");
 if (graph) {
-  graph.addEventListener("change", () => {
-    const given = new URLSearchParams(new FormData(graph.form));
-    location.href = `/?${new URLSearchParams(
-      ["question", "graph"].map((name) => [name, given.get(name) || ""]),
-    )}`;
-  });
+  const other = document.querySelector("#other"); // shows the settings of another graph
+  other.hidden = true;
+  graph.addEventListener("change", () => graph.form.requestSubmit(other));
 }
 
 const load = async (address) => {
