@@ -28,7 +28,6 @@ ASKS_A_MODEL = {
     "generate",
     "generate_and_critique",
     "grade_documents",
-    "judge_sufficiency",
     "refine_strips",
     "rewrite_query",
     "select_web_strips",

@@ -17,7 +17,6 @@ from langgraph.typing import ContextT, InputT, OutputT, StateT
 from selfcorrect_rag.models.from_name import Evaluator, Model, as_evaluator, as_language_model
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
-from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
 from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
 from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
@@ -109,7 +108,6 @@ def crag_builder(
     model, chosen = as_language_model(llm, "llm"), CRAGSettings.of(settings)
     graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=CRAGOutput)
     add_node(graph, read_question(chosen))
-    add_node(graph, judge_sufficiency(model, chosen, "knowledge"), retry_policy)
     add_node(graph, generate(model, chosen), retry_policy)
 
     graph.add_edge(START, "read_question")
@@ -121,16 +119,7 @@ def crag_builder(
         graph.add_edge("rewrite_follow_up", "retrieve")
     web = web_search
     add_correction(graph, retriever, evaluator, web, chosen, retry_policy, cached=cached, **parts)
-    graph.add_conditional_edges(
-        "recompose_knowledge",
-        lambda state: "judge" if needs_judgement(state) else "continue",
-        {"judge": "judge_sufficiency", "continue": "generate"},
-    )
-    graph.add_conditional_edges(
-        "judge_sufficiency",
-        lambda state: "refuse" if state["answer"] else "continue",
-        {"refuse": END, "continue": "generate"},
-    )
+    graph.add_edge("recompose_knowledge", "generate")
     graph.add_edge("generate", END)
     return graph
 

@@ -5,7 +5,7 @@ retrieval the question goes to write_rationale at once; modes without demonstrat
 retrieval that found nothing, skip choose_demonstrations.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
@@ -14,7 +14,6 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
 
 from selfcorrect_rag.models.from_name import Model, as_language_model
-from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, split_options
 from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import retrieve_documents
@@ -78,20 +77,10 @@ def instruct_rag_builder(
         {"retrieval": "retrieve", "no retrieval": "write_rationale"},
     )
     add_node(graph, retrieve_documents(retriever, chosen, reranker), retry_policy)
-    shown: dict[Hashable, str] = {
-        "demonstrations": "choose_demonstrations",
-        "no demonstrations": "write_rationale",
-    }
     graph.add_conditional_edges(
         "retrieve",
-        lambda state: "judge" if needs_judgement(state) else _after_retrieval(state),
-        {"judge": "judge_sufficiency", **shown},
-    )
-    add_node(graph, judge_sufficiency(model, chosen, "passages"), retry_policy)
-    graph.add_conditional_edges(
-        "judge_sufficiency",
-        lambda state: "refuse" if state["answer"] else _after_retrieval(state),
-        {"refuse": END, **shown},
+        _after_retrieval,
+        {"demonstrations": "choose_demonstrations", "no demonstrations": "write_rationale"},
     )
     chooser = choose_demonstrations(demonstrations, chosen)
     add_node(graph, chooser, retry_policy)

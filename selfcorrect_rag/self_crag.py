@@ -15,8 +15,6 @@ from langgraph.types import RetryPolicy
 from selfcorrect_rag.crag import ApprovalGraph, CRAGOptions, add_correction
 from selfcorrect_rag.models.from_name import Evaluator, Model, as_reflection_llm
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.nodes.judge_sufficiency import needs_judgement
-from selfcorrect_rag.nodes.limits import is_ended
 from selfcorrect_rag.nodes.node import split_options
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import Web
@@ -72,20 +70,10 @@ def self_crag_builder(
         _next_segment,
         {"retrieval": "retrieve", "continue": "generate_and_critique"},
     )
-    graph.add_conditional_edges(
+    graph.add_conditional_edges(  # the deferred step also runs for an earlier, abandoned turn
         "recompose_knowledge",
-        _with_knowledge,
-        {
-            "judge": "judge_sufficiency",
-            "continue": "generate_and_critique",
-            "cut short": "write_answer",
-            "answered": END,
-        },
-    )
-    graph.add_conditional_edges(
-        "judge_sufficiency",
-        lambda state: "refuse" if state["answer"] else "continue",
-        {"refuse": END, "continue": "generate_and_critique"},
+        lambda state: "continue" if state["branches"] else "answered",
+        {"continue": "generate_and_critique", "answered": END},
     )
     graph.add_conditional_edges(
         "beam_select",
@@ -104,11 +92,3 @@ def _next_segment(state: SelfCRAGState) -> str:
     if "retrieve" in wanted and not state["branches"]:
         return "retrieval"  # once: later segments read the knowledge of the first correction
     return "done" if wanted == {None} else "continue"
-
-
-def _with_knowledge(state: SelfCRAGState) -> str:
-    if not state["branches"]:  # the deferred step of an earlier, abandoned turn
-        return "answered"
-    if is_ended(state):  # an evaluator that failed late has ended the beams
-        return "cut short"
-    return "judge" if needs_judgement(state) else "continue"

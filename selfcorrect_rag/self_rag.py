@@ -18,15 +18,13 @@ from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.beam_select import beam_select
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
-from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency, needs_judgement
-from selfcorrect_rag.nodes.limits import is_ended
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
 from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate, Input, SelfRAGOutput, SelfRAGState, Source
+from selfcorrect_rag.state import Beam, Input, SelfRAGOutput, SelfRAGState, Source
 
 SelfRAG = CompiledStateGraph[SelfRAGState, Any, Input, SelfRAGOutput]
 
@@ -35,8 +33,6 @@ class Routing(TypedDict, total=False):
     """The keys that edges read: LangGraph copies no others for them."""
 
     beams: list[Beam]
-    candidates: list[Candidate]
-    settings: dict[str, Any]
 
 
 def create_self_rag(
@@ -91,20 +87,7 @@ def self_rag_builder(
         _next_segment,
         {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
     )
-    graph.add_conditional_edges(
-        "retrieve",
-        _after_retrieval,
-        {
-            "judge": "judge_sufficiency",
-            "continue": "generate_and_critique",
-            "cut short": "write_answer",
-        },
-    )
-    graph.add_conditional_edges(
-        "judge_sufficiency",
-        lambda state: "refuse" if state["answer"] else "continue",
-        {"refuse": END, "continue": "generate_and_critique"},
-    )
+    graph.add_edge("retrieve", "generate_and_critique")
     graph.add_conditional_edges(
         "beam_select",
         _next_segment,
@@ -124,14 +107,13 @@ def add_generation(
 ) -> None:
     """Add the nodes and edges that Self-CRAG shares, which write from the texts at ``source``.
 
-    The edges that leave decide_retrieval, judge_sufficiency and beam_select are each graph's own.
+    The edges that leave decide_retrieval and beam_select are each graph's own.
     """
     decide = decide_retrieval(model, settings)
     write = generate_and_critique(model, settings, source)
     keys = ["beams", source, "candidates"]
     add_node(graph, read_question(settings))
     add_node(graph, decide, retry_policy, cached and cache_policy(decide, model, []))
-    add_node(graph, judge_sufficiency(model, settings, source), retry_policy)
     add_node(graph, write, retry_policy, cached and cache_policy(write, model, keys))
     add_node(graph, beam_select(model, settings))
     add_node(graph, write_answer(settings, source, llm=model))
@@ -152,9 +134,3 @@ def _next_segment(state: Routing) -> str:
     if "retrieve" in wanted:
         return "retrieval"
     return "done" if wanted == {None} else "no retrieval"
-
-
-def _after_retrieval(state: Routing) -> str:
-    if is_ended(state):  # a retriever that failed late has ended the beams that asked
-        return "cut short"
-    return "judge" if needs_judgement(state) else "continue"

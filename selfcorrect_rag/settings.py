@@ -50,9 +50,6 @@ class Settings(BaseModel):
     """Most characters of a document or of a web page, and of its metadata; the rest is cut."""
     given_documents: int = knob(100, ge=1, le=10_000)
     """Most documents that the caller may give; the rest is left out."""
-    sufficient_context: float | None = knob(None, ge=0, le=1)
-    """Refuse unless the model says, with at least this probability, that what was found is enough
-    to answer: one model call before the answer. Null does not ask."""
 
     def __init__(self, **knobs: Any) -> None:
         """Set the given settings; the rest keep their defaults."""

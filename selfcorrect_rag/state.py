@@ -137,8 +137,6 @@ class Output(TypedDict, total=False):
     citations: list[Citation]
     passages: Documents
     """Every document retrieved or given, in the order of retrieval."""
-    sufficiency: float | None
-    """Probability that what was found is enough to answer; None if it was not judged."""
     notes: Annotated[list[str], add_notes]
     """Notes for a reader: fallbacks taken, limits met, prompts shortened."""
     route: Annotated[list[StepRun], add_to_route]
@@ -356,7 +354,7 @@ def blank_state() -> dict[str, Any]:
         *("strips", "web_results", "web_strips", "knowledge", "judged"),
         *("useful_documents", "demonstrations", "numbering"),
     )
-    blank: dict[str, Any] = dict.fromkeys(("sufficiency", "stopped", "score", "action"))
+    blank: dict[str, Any] = dict.fromkeys(("stopped", "score", "action"))
     blank |= dict.fromkeys(texts, "") | {key: [] for key in lists}
     blank |= {"options": {}, "thresholds": {}, "mode": "instruct", "usage": FREE, "fixed": False}
     return blank | {"constraints_met": True}

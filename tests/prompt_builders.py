@@ -12,7 +12,6 @@ from selfcorrect_rag.prompts.chat import (
     follow_up_prompt,
     joint_critique_prompt,
     passages_critique_prompt,
-    sufficiency_prompt,
 )
 from selfcorrect_rag.prompts.crag import (
     PromptKind,
@@ -75,7 +74,6 @@ BUILDERS: Mapping[str, Builder] = {
         for kind in get_args(PromptKind)
         for number in ("one", "several")
     },
-    "sufficiency": lambda text, document: sufficiency_prompt(text, [document]),
     "option": lambda text, document: option_prompt(text, text, [text, document.page_content]),
     **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),

@@ -1,6 +1,6 @@
 """Classification by any chat model: the label that it gives, and each label's probability.
 
-Critique, grading, sufficiency and closed sets all ask through :class:`ChatClassifier`, the one
+Critique, grading and closed sets all ask through :class:`ChatClassifier`, the one
 place that finds out whether a provider gives log-probabilities, structured output, or neither.
 """
 

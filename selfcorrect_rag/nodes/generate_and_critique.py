@@ -8,7 +8,7 @@ from selfcorrect_rag.models import PromptedReflectionLLM, ReflectionLLM
 from selfcorrect_rag.models.classification import ChatClassifier, Classification
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.nodes.decide_retrieval import next_step
-from selfcorrect_rag.nodes.limits import best_so_far, first_beams, limit_met, stopped
+from selfcorrect_rag.nodes.limits import best_so_far, first_beams, is_ended, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.prompts.reading import closed_answer, option_labels, option_prompt
 from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
@@ -49,6 +49,8 @@ def generate_and_critique(
     model = as_reflection_llm(llm)
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
+        if is_ended(state):  # a retriever or an evaluator that failed late has ended the beams
+            return {}
         settings, passages = run.settings, state[source]
         beams, known = first_beams(state, "retrieve", range(len(passages))), state["candidates"]
         if source == "knowledge":  # all of it, for each beam that wants evidence (appendix B.2)

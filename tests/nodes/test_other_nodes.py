@@ -1,4 +1,4 @@
-"""judge_sufficiency, rerank and rewrite_follow_up."""
+"""The reranker of retrieve, and rewrite_follow_up."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,109 +12,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import BadArgument
-from selfcorrect_rag.nodes.judge_sufficiency import judge_sufficiency
 from selfcorrect_rag.nodes.read_question import rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import retrieve
-from selfcorrect_rag.prompts.reading import REFUSAL
-from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state import Segment
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
-from tests.test_node import both, chat, invoke
+from tests.test_node import both, invoke
 
 DOCUMENTS = [document("A"), document("B")]
 THREAD: Any = {"configurable": {"thread_id": "1"}}
-
-
-class Judging(ScriptedReflectionLLM):
-    """Gives each passage the ISREL of its title."""
-
-    relevance: dict[str, float]
-
-    def _segments(self, prompts: Any, **options: Any) -> list[Segment]:
-        written = super()._segments(prompts, **options)
-        if options.get("choose") != "ISREL":
-            return written
-        texts = ["".join(part.text for part in prompt.parts) for prompt in prompts]
-        scores = [self.relevance[passage_of(text)] for text in texts]
-        return [segment("", {"[Relevant]": s, "[Irrelevant]": 1 - s}, tokens=1) for s in scores]
-
-
-def judging(**relevance: float) -> Judging:
-    return Judging(write=lambda _: segment("Red.", RELEVANT, FULL), relevance=relevance)
-
-
-# judge_sufficiency
-
-
-@both
-@pytest.mark.parametrize(("wanted", "refused"), [(0.6, False), (0.5, False), (0.61, True)])
-def test_the_most_relevant_passage_counts_and_equal_is_enough(
-    wanted: float, refused: bool, asynchronous: bool
-) -> None:
-    llm = judging(A=0.2, B=0.6)
-    state = {"question": "Who?", "passages": DOCUMENTS}
-    node = judge_sufficiency(llm, Settings(sufficient_context=wanted))
-    update = invoke(node, state, asynchronous)
-    assert update["sufficiency"] == pytest.approx(0.6)
-    assert (update.get("answer") == REFUSAL) is refused
-    assert len(llm.calls) == 1, "one batch"
-
-
-@both
-@pytest.mark.parametrize(("said", "refused"), [("yes", False), ("no", True)])
-def test_a_chat_model_is_asked_once_about_all_documents(
-    said: str, refused: bool, asynchronous: bool
-) -> None:
-    prompts: list[Any] = []
-
-    def answer(prompt: Any) -> AIMessage:
-        prompts.append(prompt)
-        return AIMessage(said)
-
-    state = {"question": "Who?", "passages": DOCUMENTS}
-    node = judge_sufficiency(RunnableLambda(answer), Settings(sufficient_context=0.5))
-    update = invoke(node, state, asynchronous)
-    assert ("answer" in update) is refused
-    assert "About A." in str(prompts[-1])
-    assert "About B." in str(prompts[-1])
-
-
-@both
-def test_no_document_is_never_enough_and_asks_nothing(asynchronous: bool) -> None:
-    llm = judging()
-    node = judge_sufficiency(llm, Settings(sufficient_context=0.1))
-    update = invoke(node, {"question": "Who?", "passages": []}, asynchronous)
-    assert (update["answer"], llm.calls) == (REFUSAL, [])
-
-
-@both
-def test_a_failing_or_silent_model_lets_the_question_be_answered(asynchronous: bool) -> None:
-    def fail(_: Any) -> Any:
-        raise ConnectionError("down")
-
-    for model, says in ((RunnableLambda(fail), "down"), (chat("Perhaps.", "Hm."), "did not say")):
-        node = judge_sufficiency(model, Settings(sufficient_context=0.5))
-        state = {"question": "Who?", "passages": DOCUMENTS}
-        update = invoke(node, state, asynchronous)
-        assert "answer" not in update
-        assert says in update["notes"][0]
-
-
-@both
-def test_a_refusal_ends_the_graph_with_its_contract(asynchronous: bool) -> None:
-    graph = create_self_rag(judging(A=0.1, B=0.2), lambda _: DOCUMENTS)
-    asked: Any = {"messages": [("user", "Who?")]}
-    context: Any = {"sufficient_context": 0.5}
-    if asynchronous:
-        result = asyncio.run(graph.ainvoke(asked, context=context))
-    else:
-        result = graph.invoke(asked, context=context)
-    assert result["answer"] == result["cited_answer"] == result["messages"][-1].text == REFUSAL
-    assert (result["citations"], result["sufficiency"]) == ([], pytest.approx(0.2))
-    assert result["question"] == "Who?"
-    assert result["usage"]["model_calls"] == 2
-    assert "not enough" in result["notes"][0]
-    assert graph.invoke(asked)["answer"] == "Red.", "only if the settings ask for it"
 
 
 # rerank
