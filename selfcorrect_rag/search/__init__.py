@@ -2,7 +2,7 @@
 
 from selfcorrect_rag.search.documents import IndexReport, Problem, index_paths, load
 from selfcorrect_rag.search.index import Index, NoIndex, is_index, open_index
-from selfcorrect_rag.search.retriever import IndexRetriever, Retriever
+from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import (
     NoWebSearch,
     RetrieverWebSearch,
@@ -14,7 +14,6 @@ from selfcorrect_rag.search.web_search import (
 __all__ = [
     "Index",
     "IndexReport",
-    "IndexRetriever",
     "NoIndex",
     "NoWebSearch",
     "Problem",

@@ -38,24 +38,21 @@ _NOT_WESTERN = re.compile(
     r"[^\W\d_][¡-ª¬-º¼-¿×÷][^\W\d_]|[\xa1-\xaa\xac-\xba\xbc-\xff]{3}|[\x80-\x9f\ufffd]"
 )
 """Symbols within words, three accented letters in a row, undefined bytes: not Windows-1252."""
-_MENDS: dict[str, list[tuple[bytes, Any]]] = {
+_MENDS: tuple[tuple[str, bytes, bytes], ...] = (
     # kreuzberg keeps what was moved away, and drops tabs, hard hyphens and <>&.
-    r"word/(document\d*|footnotes|endnotes)\.xml": [
-        (rb"(?s)<w:moveFrom [^>]*[^>/]>.*?</w:moveFrom>", b""),
-        (rb"<w:p?tab ?/>", b'<w:t xml:space="preserve"> </w:t>'),
-        (rb"<w:noBreakHyphen ?/>", b"<w:t>-</w:t>"),
-        (rb"&lt;", "\ue000".encode()),
-        (rb"&gt;", "\ue001".encode()),
-        (rb"&amp;", "\ue002".encode()),
-    ],
+    ("word/", rb"(?s)<w:moveFrom [^>]*[^>/]>.*?</w:moveFrom>", b""),
+    ("word/", rb"<w:p?tab ?/>", b'<w:t xml:space="preserve"> </w:t>'),
+    ("word/", rb"<w:noBreakHyphen ?/>", b"<w:t>-</w:t>"),
+    ("word/", rb"&lt;", "\ue000".encode()),
+    ("word/", rb"&gt;", "\ue001".encode()),
+    ("word/", rb"&amp;", "\ue002".encode()),
     # It drops formulas without a stored value.
-    r"xl/worksheets/\w+\.xml": [
-        (
-            rb'<c ([^>]*?)(?: t="\w+")?((?: [^>]*)?)><f[^>]*>([^<]+)</f>(?:<v ?/>|<v></v>)?</c>',
-            rb'<c \1\2 t="inlineStr"><is><t>=\3</t></is></c>',
-        )
-    ],
-}
+    (
+        "xl/worksheets/",
+        rb'<c ([^>]*?)(?: t="\w+")?((?: [^>]*)?)><f[^>]*>([^<]+)</f>(?:<v ?/>|<v></v>)?</c>',
+        rb'<c \1\2 t="inlineStr"><is><t>=\3</t></is></c>',
+    ),
+)
 _UNMENDED = {0xE000: "<", 0xE001: ">", 0xE002: "&"}
 _CHROME = "nav header footer aside form script style noscript template iframe svg button dialog img"
 _CHROME_NAMES = re.compile(
@@ -93,11 +90,6 @@ class File:
             self.data = file.read(MAX_BYTES + 1)
         if len(self.data) > MAX_BYTES:
             raise NotRead(f"larger than {MAX_BYTES >> 20} MiB")
-        if zipfile.is_zipfile(io.BytesIO(self.data)):
-            with zipfile.ZipFile(io.BytesIO(self.data)) as archive:
-                unpacked = sum(part.file_size for part in archive.infolist())
-            if unpacked > MAX_UNPACKED:
-                raise NotRead(f"unpacks to more than {MAX_UNPACKED >> 20} MiB")
 
     def text(self, declared: str | None = None) -> str:
         """Decode the file: by its mark, a declaration, UTF-8, the option, Windows-1252."""
@@ -151,26 +143,26 @@ def _outline(text: str, metadata: dict[str, Any], title: object) -> Iterator[Sec
     """Cut Markdown at headings and tables; a heading without text stays with the next section."""
     path: list[tuple[int, str]] = []
     block: list[str] = []
-    has_body, lines = False, list(_mark_lines(text))
+    has_body, table_end, lines = False, 0, list(_mark_headings(text))
 
     def section(text: str, header: str | None = None) -> Section:
         names = " > ".join(name for _, name in path)
         known = {**metadata, "title": str(title), **({"heading": names} if names else {})}
         return Section(text, known, header)
 
-    for place, (line, level, name) in (numbered := enumerate(lines)):
-        is_ruled = place + 1 < len(lines) and _RULE.fullmatch(lines[place + 1][0])
-        is_table = level == 0 and is_ruled and "|" in line and "|" in lines[place + 1][0]
+    for place, (line, level, name) in enumerate(lines):
+        if place < table_end:
+            continue
+        below = lines[place + 1][0] if place + 1 < len(lines) else ""
+        is_table = level == 0 and "|" in line and "|" in below and _RULE.fullmatch(below)
         if has_body and (name or is_table):
             yield section("\n".join(block))
             block, has_body = [], False
         if is_table:
             rows = [row for row, *_ in takewhile(lambda line: "|" in line[0], lines[place + 2 :])]
-            header = "\n".join([*block, line, lines[place + 1][0]]).strip()
+            header = "\n".join([*block, line, below]).strip()
             yield section("\n".join(rows) or header, header if rows else "")
-            block = []
-            for _ in range(len(rows) + 1):
-                next(numbered)
+            block, table_end = [], place + 2 + len(rows)
             continue
         if name:
             path = [heading for heading in path if heading[0] < level] + [(level, name)]
@@ -179,24 +171,22 @@ def _outline(text: str, metadata: dict[str, Any], title: object) -> Iterator[Sec
     yield section("\n".join(block))
 
 
-def _mark_lines(text: str) -> Iterator[tuple[str, int, str]]:
-    """Yield each line of Markdown with level and name of its heading, or -1 in fenced code."""
+def _mark_headings(text: str) -> Iterator[tuple[str, int, str]]:
+    """Yield each line of Markdown, the level of its heading, -1 in fenced code, and its name."""
     fence = ""
     for line in text.split("\n"):
         mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
-        heading = re.match(r" {0,3}(#{1,6})[ \t]+(.*)", line)
-        name = re.sub(r"[*`]|\b_|_\b", "", heading[2].rstrip(" \t#")) if heading else ""
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
-        if fence or mark:
-            yield line, -1, ""
-        else:
-            yield line, len(heading[1]) if heading and name else 0, name
+        heading = None if fence else re.match(r" {0,3}(#{1,6})[ \t]+(.*)", line)
+        name = re.sub(r"[*`]|\b_|_\b", "", heading[2].rstrip(" \t#")) if heading else ""
+        level = len(heading[1]) if heading and name else -1 if fence or mark else 0
+        yield line, level, name
 
 
 def _first_title(text: str) -> str | None:
     """Return the first heading of the highest level."""
-    headings = [(level, name) for _, level, name in _mark_lines(text) if level > 0]
+    headings = [(level, name) for _, level, name in _mark_headings(text) if name]
     return min(headings, key=lambda heading: heading[0])[1] if headings else None
 
 
@@ -225,25 +215,22 @@ def _front_matter(text: str) -> tuple[str, dict[str, Any]]:
 
 def _json(file: File) -> Iterator[Section]:
     """Read one JSON value, or one a line; objects with a text, at any depth, are passages."""
-    text, broken = file.text(), list[int]()
-    with suppress(ValueError):
-        yield from list(_json_rows(json.loads(text))) or [Section(text, {})]
-        return
-    for number, line in enumerate(text.splitlines(), 1):
+    text = file.text()
+    try:
+        values = [json.loads(text)]
+    except ValueError:
         try:
-            yield from _json_rows(json.loads(line)) if line.strip() else ()
-        except ValueError:
-            broken.append(number)
-    more = f" and {len(broken) - 1:,} more lines are" if broken[1:] else " is"
-    file.faults += [f"line {broken[0]}{more} not JSON"] if broken else []
+            values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError as error:
+            raise NotRead(f"neither JSON nor JSON lines: {error}") from error
+    yield from [row for value in values for row in _json_rows(value)] or [Section(text, {})]
 
 
 def _json_rows(value: Any) -> Iterator[Section]:
     fields = value if isinstance(value, dict) else {}
-    key = next((key for key in _FIELDS if isinstance(fields.get(key), str)), None)
-    if key is not None:
+    if text := next((fields[key] for key in _FIELDS if isinstance(fields.get(key), str)), None):
         title = fields.get("title")
-        yield Section(fields[key], {"title": title} if isinstance(title, str) and title else {})
+        yield Section(text, {"title": title} if isinstance(title, str) and title else {})
         return
     for item in value if isinstance(value, list) else fields.values():
         yield from _json_rows(item)
@@ -346,10 +333,12 @@ def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, 
 def _mend(file: File) -> None:
     out, formulas = io.BytesIO(), 0
     with zipfile.ZipFile(io.BytesIO(file.data)) as old, zipfile.ZipFile(out, "w") as new:
+        if sum(part.file_size for part in old.infolist()) > MAX_UNPACKED:
+            raise NotRead(f"unpacks to more than {MAX_UNPACKED >> 20} MiB")
         for part in old.infolist():
             content = old.read(part)
-            for parts, mends in _MENDS.items():
-                for pattern, mended in mends if re.fullmatch(parts, part.filename) else ():
+            for folder, pattern, mended in _MENDS:
+                if re.fullmatch(rf"{folder}\w+\.xml", part.filename):
                     content, count = re.subn(pattern, mended, content)
                     formulas += count * (file.suffix in SHEETS)
             new.writestr(part.filename, content)

@@ -12,6 +12,7 @@ import os
 import sqlite3
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import islice
@@ -23,7 +24,7 @@ from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import ModelFailed, SelfCorrectError, require, wrap_errors
 from selfcorrect_rag.intake import valid
-from selfcorrect_rag.search.retriever import Filter, IndexRetriever, compile_filter
+from selfcorrect_rag.search.retriever import Filter, FunctionRetriever, compile_filter
 
 INDEX_FILE = "index.sqlite3"
 """The file by which a folder is known as an index."""
@@ -150,7 +151,7 @@ class Index:
         depth = max(50, 4 * k)
         rankings: list[list[str]] = []
         with _index_errors(self.path):
-            version, passages, words = self._snapshot()
+            _, passages, words = self._snapshot()
             kept = {
                 content: copies
                 for content, every in passages.items()
@@ -158,7 +159,7 @@ class Index:
             }
             if vector is not None and kept:
                 among = None if filter is None else list(kept)
-                with self._vectors(version) as vectors:
+                with self._vectors() as vectors:
                     nearest = vectors.query([vector], ids=among, n_results=depth, include=[])
                 rankings.append(nearest["ids"][0])
             if words is not None and ranking != "dense":
@@ -173,9 +174,9 @@ class Index:
         found = [_merged(kept[each], ranked[each] / ranked[order[0]]) for each in order]
         return _spread(found)[:k]
 
-    def as_retriever(self, k: int = 5) -> IndexRetriever:
+    def as_retriever(self, k: int = 5) -> FunctionRetriever:
         """Return a LangChain retriever for the ``k`` best passages."""
-        return IndexRetriever(index=self, k=k)
+        return FunctionRetriever(function=self.search, k=k, name="Index")
 
     def add(self, documents: Iterable[Document]) -> int:
         """Write documents, one passage each, and return how many were not in the index before.
@@ -217,7 +218,7 @@ class Index:
                 made = self.embeddings.embed_documents([indexed_text(d) for d in new.values()])
                 if len(made) != len(new) or not all(math.isfinite(sum(vector)) for vector in made):
                     raise ValueError(f"{len(made)} vectors of finite numbers for {len(new)} texts")
-            with self._vectors(self._version()) as vectors:
+            with self._vectors() as vectors:
                 vectors.upsert(list(new), made)
         rows = [
             (
@@ -263,7 +264,7 @@ class Index:
             database.execute(_NEXT_VERSION)
         unused = set(stale.values()) - self._known("content", stale.values())
         if unused and self.embeddings is not None:
-            with self._vectors(self._version()) as vectors:
+            with self._vectors() as vectors:
                 vectors.delete(sorted(unused))
         return len(stale)
 
@@ -277,10 +278,6 @@ class Index:
                 [json.dumps(list(values))],
             )
             return {value for (value,) in rows}
-
-    def _version(self) -> int:
-        with self._database() as database:
-            return int(database.execute(_VERSION).fetchone()[0])
 
     def _snapshot(self) -> _Snapshot:
         """Return the passages of the current version."""
@@ -310,8 +307,10 @@ class Index:
             yield database
 
     @contextmanager
-    def _vectors(self, version: int) -> Iterator[Any]:
-        """Hold Chroma's collection of vectors by content, opened at this version."""
+    def _vectors(self) -> Iterator[Any]:
+        """Hold Chroma's collection of vectors by content, as it is now."""
+        with self._database() as database:
+            (version,) = database.execute(_VERSION).fetchone()
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # chromadb imports onnxruntime
         chromadb, folder = require("chromadb", "demo"), str(self.path.resolve())
         with _lock:
@@ -353,10 +352,10 @@ def embedder_name(embeddings: Embeddings | None) -> str:
     """Return the name by which an index knows its embeddings: ``name``, or class and model."""
     if embeddings is None:
         return "bm25"
-    names = [getattr(embeddings, key, None) for key in ("name", "model", "model_name")]
-    name, *models = (value if isinstance(value, str) else "" for value in names)
     kind = type(embeddings)
-    return name or f"{kind.__module__}:{kind.__qualname__} {''.join(models[:2])}".strip()
+    model = getattr(embeddings, "model", None) or getattr(embeddings, "model_name", "")
+    name = f"{kind.__module__}:{kind.__qualname__} {model if isinstance(model, str) else ''}"
+    return str(getattr(embeddings, "name", None) or name.strip())
 
 
 def indexed_text(document: Document) -> str:
@@ -368,15 +367,13 @@ def indexed_text(document: Document) -> str:
 
 def content_id(document: Document) -> str:
     """Return a digest of title, heading and text."""
-    return _digest(indexed_text(document))
+    text = indexed_text(document).encode(errors="replace")
+    return hashlib.sha256(text).hexdigest()[:32]
 
 
 def passage_id(document: Document) -> str:
     """Return a digest of source, title, heading and text."""
-    return _digest(f"{document.metadata.get('source', '')}\0{indexed_text(document)}")
-
-
-def _digest(text: str) -> str:
+    text = f"{document.metadata.get('source', '')}\0{indexed_text(document)}"
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
 
 
@@ -397,14 +394,14 @@ def _merged(copies: Sequence[Document], score: float) -> Document:
 
 def _spread(documents: Sequence[Document]) -> list[Document]:
     """Put passages of a place that has two better ones behind those of other places."""
-    taken: dict[tuple[Any, ...], int] = {}
-    first: list[Document] = []
-    later: list[Document] = []
+    taken = Counter[tuple[str, ...]]()
+    is_later: list[bool] = []
     for document in documents:
         place = tuple(str(document.metadata.get(key)) for key in ("source", "page", "heading"))
-        taken[place] = taken.get(place, 0) + ("chunk" in document.metadata)
-        (later if taken[place] > _SAME_PLACE else first).append(document)
-    return [*first, *later]
+        taken[place] += "chunk" in document.metadata
+        is_later.append(taken[place] > _SAME_PLACE)
+    order = sorted(range(len(documents)), key=is_later.__getitem__)
+    return [documents[i] for i in order]
 
 
 def _tokenize(texts: list[str]) -> list[list[str]]:

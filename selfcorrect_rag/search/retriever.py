@@ -6,10 +6,6 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForRetrieverRun,
-    CallbackManagerForRetrieverRun,
-)
 from langchain_core.documents import Document
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
@@ -110,27 +106,58 @@ def run_filter(config: RunnableConfig | None = None) -> Any:
     return context.get("filter") if is_mapping else getattr(context, "filter", None)
 
 
-class IndexRetriever(BaseRetriever):
-    """The ``k`` best passages of an `Index`, within the call's ``filter=`` or the run's."""
+class FunctionRetriever(BaseRetriever):
+    """A function from a query to documents; its calls are retriever runs in traces.
 
-    index: Any
-    k: int = Field(default=5, ge=1)
+    It may take the run's ``config``, its ``filter`` and, if ``k`` is given, the number of documents
+    as arguments of these names.
+    """
+
+    function: Any
+    k: int | None = Field(default=None, ge=1)
+    read: Any = staticmethod(lambda found: found)
+    """Converts its results to documents, if they are something else."""
+    source: str = "the retriever"
+    fault: type[Fault] = RetrievalFailed
+    """Raised inside its run already, so that traces show no secret of its message."""
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
-        return super().invoke(input, config, **{"filter": run_filter(config), **kwargs})
+        return super().invoke(input, config, run=ensure_config(config), **kwargs)
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
-        return await run_in_executor(None, self.invoke, input, config, **kwargs)
+        return await super().ainvoke(input, config, run=ensure_config(config), **kwargs)
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: Any, k: int | None = None, filter: Filter | None = None
+        self, query: str, *, run_manager: Any, run: RunnableConfig, **options: Any
     ) -> list[Document]:
-        found: list[Document] = self.index.search(query, k or self.k, filter=filter)
-        return found
+        within = patch_config(run, callbacks=run_manager.get_child())
+        with wrap_errors(self.fault, self.source), set_config_context(within) as context:
+            return context.run(
+                lambda: as_documents(self.read(self._call(query, options)), self.source)
+            )
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: Any, run: RunnableConfig, **options: Any
+    ) -> list[Document]:
+        async def documents() -> list[Document]:
+            found = await run_in_executor(None, self._call, query, options)
+            found = await found if inspect.isawaitable(found) else found
+            return await aas_documents(self.read(found), self.source)
+
+        within = patch_config(run, callbacks=run_manager.get_sync().get_child())
+        with wrap_errors(self.fault, self.source), set_config_context(within) as context:
+            return await asyncio.create_task(documents(), context=context)
+
+    def _call(self, query: str, options: dict[str, Any]) -> Any:
+        given = {"config": ensure_config(), "filter": run_filter(), **options}
+        if self.k is not None:
+            given["k"] = min(self.k, options.get("k") or self.k)
+        takes = inspect.signature(self.function).parameters
+        return self.function(query, **{name: given[name] for name in given if name in takes})
 
 
 class AnyRetriever(Runnable[str, list[Document]]):
@@ -155,27 +182,20 @@ class AnyRetriever(Runnable[str, list[Document]]):
         filters: bool = True,
     ) -> None:
         self._source, self._fault, self._read, self._filters = source, fault, read, filters
-        self._is_store = isinstance(retriever, VectorStore)
+        self._takes_k = isinstance(retriever, VectorStore | FunctionRetriever)
         if isinstance(retriever, VectorStore):
             retriever = retriever.as_retriever()
-        if isinstance(retriever, Runnable) and not isinstance(retriever, _NO_RETRIEVERS):
-            self._inner: Runnable[str, Any] = retriever
         elif not isinstance(retriever, Runnable) and takes_one(retriever):
             name = getattr(retriever, "__name__", type(retriever).__name__)
-            self._inner = _FunctionRetriever(
-                name="retriever" if name == "<lambda>" else name,
-                function=retriever,
-                read=read,
-                source=source,
-                fault=fault,
-            )
-            self._read = list
-        else:
-            hint = ": give its .as_retriever()" if hasattr(retriever, "as_retriever") else ""
+            name = "retriever" if name == "<lambda>" else name
+            known = {"name": name, "read": read, "source": source, "fault": fault}
+            retriever, self._read = FunctionRetriever(function=retriever, **known), list
+        if not isinstance(retriever, Runnable) or isinstance(retriever, _NO_RETRIEVERS):
             raise BadArgument(
                 "retriever must be a LangChain retriever or vector store, or a function from a "
-                f"query to documents, got {type(retriever).__name__}{hint}"
+                f"query to documents, got {type(retriever).__name__}"
             )
+        self._inner: Runnable[str, Any] = retriever
 
     def invoke(
         self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
@@ -195,62 +215,23 @@ class AnyRetriever(Runnable[str, list[Document]]):
 
     def _options(self, config: RunnableConfig | None, k: int | None) -> tuple[dict[str, Any], Test]:
         """Return the arguments for a call, and the test that its results must satisfy."""
-        inner, wanted, options = self._inner, run_filter(config), dict[str, Any]()
-        if isinstance(inner, _FunctionRetriever):
-            options["run"] = ensure_config(config)
-        elif isinstance(inner, IndexRetriever) and k is not None:
-            options["k"] = min(k, inner.k)
-        elif self._is_store and k is not None:
-            options["k"] = k
+        inner, wanted = self._inner, run_filter(config)
+        options: dict[str, Any] = {"k": k} if self._takes_k and k is not None else {}
+        is_let: Test = lambda metadata: True  # noqa: E731
         if wanted is None:
-            return options, lambda metadata: True
+            return options, is_let
         is_store = isinstance(inner, VectorStoreRetriever)
         try:
             is_let = compile_filter(wanted)
-        except BadFilter:
+        except BadFilter:  # perhaps it is in the store's own language
             if not is_store:
                 raise
-            return {**options, "filter": wanted}, lambda metadata: True  # in its own language
         if isinstance(inner, VectorStoreRetriever):
             own = inner.search_kwargs.get("filter")
             options["filter"] = {"$and": [own, wanted]} if isinstance(own, Mapping) else wanted
-            if isinstance(inner.vectorstore, InMemoryVectorStore):
+            if isinstance(inner.vectorstore, InMemoryVectorStore) and not callable(wanted):
                 options["filter"] = lambda d: is_let(d.metadata) and (not own or own(d))
         return options, is_let if self._filters else lambda metadata: True
-
-
-class _FunctionRetriever(BaseRetriever):
-    """A function from a query to documents; its calls are retriever runs in traces."""
-
-    function: Any
-    read: Any
-    source: str
-    fault: type[Fault]
-    """Raised inside its run already, so that traces show no secret of its message."""
-
-    def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, run: Any = None
-    ) -> list[Document]:
-        within = patch_config(run, callbacks=run_manager.get_child())
-        with wrap_errors(self.fault, self.source), set_config_context(within) as context:
-            return context.run(lambda: as_documents(self.read(self._call(query)), self.source))
-
-    async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, run: Any = None
-    ) -> list[Document]:
-        async def documents() -> list[Document]:
-            found = await run_in_executor(None, self._call, query)
-            found = await found if inspect.isawaitable(found) else found
-            return await aas_documents(self.read(found), self.source)
-
-        within = patch_config(run, callbacks=run_manager.get_sync().get_child())
-        with wrap_errors(self.fault, self.source), set_config_context(within) as context:
-            return await asyncio.create_task(documents(), context=context)
-
-    def _call(self, query: str) -> Any:
-        given = {"config": ensure_config(), "filter": run_filter()}
-        takes = inspect.signature(self.function).parameters
-        return self.function(query, **{name: given[name] for name in given if name in takes})
 
 
 def takes_one(function: Any) -> bool:

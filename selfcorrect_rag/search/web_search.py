@@ -20,11 +20,9 @@ from selfcorrect_rag.errors import (
     BadArgument,
     WebSearchFailed,
     describe_error,
-    one_line,
     require,
     safe_message,
 )
-from selfcorrect_rag.intake import valid
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 MAX_BYTES = 32 * 2**20
@@ -141,17 +139,19 @@ def read_pages(found: Any) -> Any:
         found = next((found[key] for key in _LISTS if isinstance(found.get(key), list)), [found])
     if not isinstance(found, list | tuple):
         return found
-    pages = []
-    for page in found:
-        row = {"text": page} if isinstance(page, str) else page
-        if isinstance(row, Mapping) and any(key in row for key in _TEXTS):
-            texts = (row[key] for key in _TEXTS if isinstance(row.get(key), str))
-            source = next((row[key] for key in _SOURCES if row.get(key)), None)
-            known = {"title": row.get("title"), "source": source}
-            metadata = {key: str(value) for key, value in known.items() if value is not None}
-            page = Document(next(filter(str.strip, texts), ""), metadata=metadata)
-        pages.append(page)
+    pages = list(map(_read_page, found))
     return [page for page in pages if not isinstance(page, Document) or page.page_content.strip()]
+
+
+def _read_page(page: Any) -> Any:
+    row = {"text": page} if isinstance(page, str) else page
+    if not isinstance(row, Mapping) or not any(key in row for key in _TEXTS):
+        return page
+    texts = (row[key] for key in _TEXTS if isinstance(row.get(key), str))
+    source = next((row[key] for key in _SOURCES if row.get(key)), None)
+    known = {"title": row.get("title"), "source": source}
+    metadata = {key: str(value) for key, value in known.items() if value is not None}
+    return Document(next(filter(str.strip, texts), ""), metadata=metadata)
 
 
 class TavilyWebSearch(WebSearch):
@@ -160,7 +160,6 @@ class TavilyWebSearch(WebSearch):
     Args:
         api_key: ``TAVILY_API_KEY`` of the environment by default; without one, it raises.
         prefer_domains: Their pages come first, among the 20 best (the paper prefers Wikipedia).
-        max_characters: Of each page; the rest is cut.
         timeout: Seconds for the whole search.
         options: Other fields of Tavily's search, such as ``include_domains`` or ``search_depth``.
     """
@@ -172,7 +171,6 @@ class TavilyWebSearch(WebSearch):
         api_key: str | None = None,
         *,
         prefer_domains: Sequence[str] = (),
-        max_characters: int = 20_000,
         timeout: float = 20.0,
         api_base_url: str = "https://api.tavily.com",
         **options: Any,
@@ -181,8 +179,7 @@ class TavilyWebSearch(WebSearch):
         self._key = (api_key or os.environ.get("TAVILY_API_KEY") or "").strip()
         if not self._key:
             raise WebSearchFailed("Tavily needs a key: give api_key, or set TAVILY_API_KEY")
-        self._address, self._prefer = api_base_url, tuple(prefer_domains)
-        self._max_characters, self._timeout = max_characters, timeout
+        self._address, self._prefer, self._timeout = api_base_url, tuple(prefer_domains), timeout
         self._options = {"include_raw_content": "text", "timeout": timeout, **options}
 
     def search(self, query: str, k: int) -> list[Document]:
@@ -206,7 +203,7 @@ class TavilyWebSearch(WebSearch):
             raise WebSearchFailed(f"Tavily gave no answer within {self._timeout:g} s") from error
         except Exception as error:
             raise WebSearchFailed(f"Tavily failed ({describe_error(error)})") from error
-        return await run_in_executor(None, self._pages, answer, k)  # long pages block the loop
+        return self._pages(answer)[:k]
 
     async def _limit(self, response: Any) -> None:
         """Refuse an answer longer than ``MAX_BYTES``, or compressed: its length is unknown."""
@@ -219,36 +216,23 @@ class TavilyWebSearch(WebSearch):
             blocks.append(block)
         response.stream = self._httpx.ByteStream(b"".join(blocks))
 
-    def _pages(self, answer: Any, k: int) -> list[Document]:
+    def _pages(self, answer: Any) -> list[Document]:
         """Return the pages of an answer, each address once, those of preferred domains first."""
-        results = answer.get("results") if isinstance(answer, Mapping) else None
-        if not isinstance(results, list):
+        if not isinstance(answer, Mapping) or not isinstance(answer.get("results"), list):
             raise WebSearchFailed("Tavily's answer has no list of results")
         pages: dict[str, Document] = {}
-        for result in results:
-            row = result if isinstance(result, dict) else {}
-            raw = (str(row.get(key) or "") for key in ("raw_content", "content"))
-            text = next(filter(None, (_page_text(text, self._max_characters) for text in raw)), "")
-            url, title = str(row.get("url") or ""), one_line(row.get("title") or "", 300)
-            if text and _host(url):
-                metadata = {"source": url, "title": title}
-                pages.setdefault(url, Document(text, metadata=metadata, id=url))
-        return sorted(pages.values(), key=lambda page: not self._is_preferred(page))[:k]
+        for page in read_pages(answer):
+            if isinstance(page, Document) and _host(page):
+                pages.setdefault(page.metadata["source"], page)
+        return sorted(pages.values(), key=lambda page: not self._is_preferred(_host(page)))
 
-    def _is_preferred(self, page: Document) -> bool:
-        host = _host(page.metadata["source"])
+    def _is_preferred(self, host: str) -> bool:
         return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)
 
 
-def _host(url: str) -> str:
-    """Return the host of a web address; empty for anything else."""
+def _host(page: Document) -> str:
+    """Return the host of a page's web address; empty for anything else."""
     with suppress(ValueError):
-        parts = urlsplit(url)
+        parts = urlsplit(page.metadata.get("source", ""))
         return (parts.hostname or "") if parts.scheme in ("http", "https") else ""
     return ""
-
-
-def _page_text(text: str, most: int) -> str:
-    """Return the first ``most`` characters of a page's text, without blank lines."""
-    lines = valid(text[: 4 * most]).splitlines()
-    return "\n".join(line for raw in lines if (line := one_line(raw)))[:most]
