@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from selfcorrect_rag.errors import require
 
 if TYPE_CHECKING:
-    from selfcorrect_rag.reader.embeddings import ReaderEmbeddings
+    from selfcorrect_rag.reader.network import ReaderEmbeddings
     from selfcorrect_rag.reader.reader import Reader
-    from selfcorrect_rag.reader.reader_evaluator import ReaderEvaluator
-    from selfcorrect_rag.reader.reader_llm import ReaderLLM
+    from selfcorrect_rag.reader.reader_llm import ReaderEvaluator, ReaderLLM
 
 __all__ = ["Reader", "ReaderEmbeddings", "ReaderEvaluator", "ReaderLLM"]
 
@@ -22,7 +21,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for needed in ("numpy", "onnxruntime", "tokenizers"):
         require(needed, "demo")
-    modules = dict(
-        zip(__all__, ("reader", "embeddings", "reader_evaluator", "reader_llm"), strict=True)
-    )
-    return getattr(import_module(f"{__name__}.{modules[name]}"), name)
+    modules = {"Reader": "reader", "ReaderEmbeddings": "network"}
+    module = import_module(f"{__name__}.{modules.get(name, 'reader_llm')}")
+    return getattr(module, name)

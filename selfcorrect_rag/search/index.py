@@ -115,7 +115,7 @@ class Index:
                 if known.get("layout", _LAYOUT) != _LAYOUT:
                     raise foreign
                 if embeddings is None and known.get("embedder") != "bm25":
-                    from selfcorrect_rag.reader.embeddings import ReaderEmbeddings
+                    from selfcorrect_rag.reader.network import ReaderEmbeddings
 
                     embeddings = ReaderEmbeddings()
                 self.embeddings = None if isinstance(embeddings, str) else embeddings
