@@ -11,7 +11,8 @@ from selfcorrect_rag.errors import require
 if TYPE_CHECKING:
     from selfcorrect_rag.reader.network import ReaderEmbeddings
     from selfcorrect_rag.reader.reader import Reader
-    from selfcorrect_rag.reader.reader_llm import ReaderEvaluator, ReaderLLM
+    from selfcorrect_rag.reader.reader_evaluator import ReaderEvaluator
+    from selfcorrect_rag.reader.reader_llm import ReaderLLM
 
 __all__ = ["Reader", "ReaderEmbeddings", "ReaderEvaluator", "ReaderLLM"]
 
@@ -21,6 +22,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for needed in ("numpy", "onnxruntime", "tokenizers"):
         require(needed, "demo")
-    modules = {"Reader": "reader", "ReaderEmbeddings": "network"}
-    module = import_module(f"{__name__}.{modules.get(name, 'reader_llm')}")
-    return getattr(module, name)
+    modules = zip(__all__, ("reader", "network", "reader_evaluator", "reader_llm"), strict=True)
+    return getattr(import_module(f"{__name__}.{dict(modules)[name]}"), name)

@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from langchain_core.runnables.config import run_in_executor
-
 from selfcorrect_rag.intake import MAX_TITLE
 from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, with_blanks
 from selfcorrect_rag.reader.reader import Passage, Reader
@@ -27,9 +25,6 @@ class ReaderEvaluator(RetrievalEvaluator):
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         readings = self.reader.read(_pair(question, passages))
         return with_blanks(passages, (2 * reading.relevant - 1 for reading in readings))
-
-    async def ascore(self, question: str, passages: Sequence[str]) -> list[float]:
-        return await run_in_executor(None, self.score, question, passages)
 
 
 def _pair(question: str, passages: Sequence[str]) -> list[tuple[str, Passage]]:

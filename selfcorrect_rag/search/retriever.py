@@ -132,7 +132,7 @@ class FunctionRetriever(BaseRetriever):
         return await super().ainvoke(input, config, run=ensure_config(config), **kwargs)
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: Any, run: RunnableConfig, **options: Any
+        self, query: str, *, run_manager: Any, run: Any = None, **options: Any
     ) -> list[Document]:
         within = patch_config(run, callbacks=run_manager.get_child())
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
@@ -141,7 +141,7 @@ class FunctionRetriever(BaseRetriever):
             )
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: Any, run: RunnableConfig, **options: Any
+        self, query: str, *, run_manager: Any, run: Any = None, **options: Any
     ) -> list[Document]:
         async def documents() -> list[Document]:
             found = await run_in_executor(None, self._call, query, options)
@@ -188,7 +188,7 @@ class AnyRetriever(Runnable[str, list[Document]]):
         elif not isinstance(retriever, Runnable) and takes_one(retriever):
             name = getattr(retriever, "__name__", type(retriever).__name__)
             name = "retriever" if name == "<lambda>" else name
-            known = {"name": name, "read": read, "source": source, "fault": fault}
+            known: dict[str, Any] = {"name": name, "read": read, "source": source, "fault": fault}
             retriever, self._read = FunctionRetriever(function=retriever, **known), list
         if not isinstance(retriever, Runnable) or isinstance(retriever, _NO_RETRIEVERS):
             raise BadArgument(
