@@ -42,7 +42,7 @@ def templates() -> Any:
 
 
 def _visible_text(value: object) -> object:
-    """Make a text of a template visible; markup, such as a macro's, is already."""
+    """Make a text visible; not markup, such as a macro's, or a field's value behind ``|e``."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 

@@ -177,7 +177,9 @@ def test_the_form_offers_every_setting_with_its_default(client: TestClient) -> N
     assert '<option value="">default (best_last)</option>' in page
     assert "<option selected>best_first</option>" in page
     assert 'name="passages" value="" placeholder="5"' in page
-    assert "<option>true</option>" in client.get("/", params={"graph": "crag"}).text
+    crag = client.get("/", params={"graph": "crag", "question": 'so\u00adft\u202e"<'}).text
+    assert "<option>true</option>" in crag
+    assert "so\u00adft\u202e&#34;&lt;</textarea>" in crag, "sent back as it was written"
 
 
 @pytest.mark.parametrize(
