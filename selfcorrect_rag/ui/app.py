@@ -147,6 +147,7 @@ class _Pages:
             sliders=sliders,
             changes=changes,
             other=bool(given),
+            again={n: v if isinstance(v, str) else json.dumps(v) for n, v in past.settings.items()},
         )
 
     async def download_json(self, request: Request) -> Response:

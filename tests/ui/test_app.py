@@ -1,5 +1,6 @@
 """The local page over HTTP: ask, watch, approve, weigh, past runs; hostile requests."""
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -125,8 +126,12 @@ def test_a_search_waits_for_approval(
 
 
 def test_other_weights_choose_without_a_model(client: TestClient) -> None:
-    address = start(client)
-    assert 'name="weight_issup"' in finished(client, address)
+    address = start(client, closed_set="false", hard_constraints="[Irrelevant]")
+    page = finished(client, address)
+    assert 'name="weight_issup"' in page
+    again = client.get(re.search(r'href="(/\?[^"]*)"', page)[1].replace("&amp;", "&")).text  # type: ignore[index]
+    assert "<option selected>false</option>" in again
+    assert 'value="[&#34;[Irrelevant]&#34;]"' in again
     result = client.get(f"{address}.json").json()
     other = client.get(address, params={"weight_isrel": "0", "weight_sequence": "3"})
     assert other.status_code == 200
