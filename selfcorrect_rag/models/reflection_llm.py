@@ -43,8 +43,8 @@ class ReflectionLLM(BaseLLM):
 
     @property
     def reads_apart(self) -> bool:
-        """Whether CRAG asks it about each piece of the knowledge by itself, in one batch, and gives
-        the best answer; by default it reads all joined, like the paper's generator."""
+        """Whether CRAG asks it about each piece of the knowledge, and takes the best answer; by
+        default it reads all joined, like the paper's generator."""
         return False
 
     @abstractmethod
@@ -83,31 +83,23 @@ class ReflectionLLM(BaseLLM):
         return 1
 
     def generate_segments(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_tokens: int | None = None,
-        prune_below: float | None = None,
-        critique: bool = True,
-        whole: bool = False,
-        callbacks: Callbacks = None,
+        self, prompts: Sequence[Prompt], *, callbacks: Callbacks = None, **options: Any
     ) -> list[Segment]:
-        """Write one segment for each prompt, all in one batch.
+        """Write one segment for each prompt, all in one batch, or raise ModelFailed.
 
-        A segment ends at the next retrieval token, or with ``whole`` only at the end of text or at
-        ``max_tokens``. Without ``critique``, a backend saves its separate critique calls; for
-        others the critique is part of the generated text.
-
-        Raises:
-            ModelFailed: the model raised, or did not return one segment for each prompt.
+        Args:
+            prompts: what to continue.
+            callbacks: LangChain's.
+            options: ``max_tokens`` of a segment. With ``whole`` it ends only there or at the end of
+                text, by default also at the next retrieval token. ``prune_below``: see
+                :meth:`_segments`. ``critique=False`` saves a backend's separate critique calls.
         """
-        options = self._segment_options(max_tokens, prune_below, critique, whole)
-        return self._call(prompts, callbacks, options)
+        return self._call(prompts, callbacks, self._segment_options(**options))
 
     async def agenerate_segments(
         self, prompts: Sequence[Prompt], *, callbacks: Callbacks = None, **options: Any
     ) -> list[Segment]:
-        """The async twin of :meth:`generate_segments`, with the same options."""
+        """The async twin of :meth:`generate_segments`."""
         return await self._acall(prompts, callbacks, self._segment_options(**options))
 
     def choose(

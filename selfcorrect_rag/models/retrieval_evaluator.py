@@ -186,17 +186,16 @@ class ChatEvaluator(RetrievalEvaluator):
 
     def _questions(self, question: str, passages: Sequence[str]) -> list[Classification]:
         """Return what the model is asked about the passages that are not blank."""
-        given, size = [p for p in passages if p.strip()], self.passages_per_call
-        groups = [given[start : start + size] for start in range(0, len(given), size)]
-        return [self._question(question, group) for group in groups]
-
-    def _question(self, question: str, passages: Sequence[str]) -> Classification:
-        kind, count = self.prompt, len(passages)
-        prompt = prompt_for_several(kind, question, passages)
-        if count == 1:
-            prompt = prompt_for_one(kind, question, passages[0])
-        fields = tuple(VerdictParser(kind, number, count) for number in range(1, count + 1))
-        return Classification(prompt, fields, is_long=kind == "chain_of_thought")
+        asked, size, kind = [], self.passages_per_call, self.prompt
+        given = [passage for passage in passages if passage.strip()]
+        for start in range(0, len(given), size):
+            group = given[start : start + size]
+            prompt = prompt_for_several(kind, question, group)
+            if len(group) == 1:
+                prompt = prompt_for_one(kind, question, group[0])
+            fields = tuple(VerdictParser(kind, i, len(group)) for i in range(1, len(group) + 1))
+            asked.append(Classification(prompt, fields, is_long=kind == "chain_of_thought"))
+        return asked
 
 
 def _verdicts(results: Sequence[ClassificationResult]) -> list[float]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage
 
 from selfcorrect_rag.prompts.critic import SEPARATOR, CritiquePrompt, Instance, fields_text
-from selfcorrect_rag.prompts.parts import Prompt, quoted
+from selfcorrect_rag.prompts.parts import Part, Prompt, quoted
 from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, PARAGRAPH
 from selfcorrect_rag.state import Step
@@ -46,11 +46,11 @@ class SegmentRequest(NamedTuple):
     """A segment that a :class:`~selfcorrect_rag.prompts.Prompt` asks for."""
 
     instance: Instance
-    """Its instruction, preceding sentences and evidence; as ``segment`` those of the preceding
+    """Instruction, preceding sentences and evidence; as ``segment`` those of the preceding
     sentences that follow the evidence."""
     step: Step
     """How the segment begins."""
-    title: str = ""
+    title: str
     """The title that the evidence begins with; empty without one."""
 
 
@@ -58,32 +58,30 @@ def segment_request(prompt: Prompt) -> SegmentRequest:
     """Parse a prompt by its parts; only a control part opens a passage."""
     steps: dict[str, Step] = {PARAGRAPH: "retrieve", CONTINUE: "continue", NO_RETRIEVAL: "none"}
     step: Step = "none"
-    question, evidence, title = "", "", ""
-    before: list[str] = []
-    after: list[str] = []
-    is_passage = False
+    question, passage, is_passage = "", Part("", "untrusted"), False
+    before, after = list[str](), list[str]()
     for part in prompt.parts:
         if part.kind == "control":
             is_passage = part.text == PARAGRAPH
             if part.text in steps:  # a segment begins
                 step, before, after = steps[part.text], before + after, []
             if part.text == NO_RETRIEVAL:
-                evidence, title = "", ""
+                passage = Part("", "untrusted")
         elif part.kind == "untrusted":
             if not question:
                 question = part.text
             elif is_passage:
-                evidence, title = part.text, part.title
+                passage = part
             else:
                 after.append(part.text.strip())
     written, segment = (" ".join(filter(None, texts)) for texts in ([*before, *after], after))
     instance = Instance(
         question,
         preceding_sentences=written,
-        segment=segment if evidence else "",
-        evidence=evidence,
+        segment=segment if passage.text else "",
+        evidence=passage.text,
     )
-    return SegmentRequest(instance, step, title)
+    return SegmentRequest(instance, step, passage.title)
 
 
 def answer_prompt(instance: Instance) -> list[BaseMessage]:

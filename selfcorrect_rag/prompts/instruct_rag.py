@@ -85,26 +85,20 @@ class InferenceRequest(NamedTuple):
     documents: list[tuple[str, str]]
     """Title and text of each, in the order shown."""
     instructed: bool
-    """Whether the instruction to explain stands first, as in the modes ``instruct``, ``icl`` and
-    ``few_shot``."""
+    """Whether the instruction to explain stands first."""
 
 
 def inference_request(prompt: Prompt) -> InferenceRequest | None:
     """Parse a prompt by its parts, without demonstrations; None if it is another prompt."""
-    question: str | None = None
+    pairs = [pair for pair in pairwise(prompt.parts) if pair[0].kind == "trusted"]
+    asked = [part.text for before, part in pairs if before.text in (QUERY, QUERY_WITHOUT_DOCUMENTS)]
     documents = []
-    for before, part in pairwise(prompt.parts):
-        if before.kind != "trusted" or part.kind != "untrusted":
-            continue
+    for before, part in pairs:
         if re.fullmatch(r"Document \[\d+\]", before.text):
             opening = f" (Title: {part.title}): " if part.title else ": "
             documents.append((part.title, part.text[len(opening) :]))
-        elif before.text in (QUERY, QUERY_WITHOUT_DOCUMENTS):
-            question = part.text
-    if question is None:
-        return None
     instructed = prompt.parts[0] == Part(f"{INSTRUCTION}\n", "trusted")
-    return InferenceRequest(question, documents, instructed)
+    return InferenceRequest(asked[-1], documents, instructed) if asked else None
 
 
 _ANSWER = re.compile(

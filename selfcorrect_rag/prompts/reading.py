@@ -13,13 +13,11 @@ from selfcorrect_rag.prompts.parts import in_tags, quoted
 
 
 class LabelMatch(NamedTuple):
-    """A label, in the parser's spelling, found at the beginning of a text.
-
-    ``start`` is after a heading, before spaces and brackets; ``end`` after the label.
-    """
+    """A label, in the parser's spelling, found in a text."""
 
     label: str
     start: int
+    """After a heading, before spaces and brackets."""
     end: int
 
 
@@ -282,10 +280,9 @@ def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
     low, high = window.rfind("\n", 0, start) + 1, window.find("\n", end)
     if not low and begin and not text[begin - 1].isspace():  # within a word, which is left out
         low = next((i for i in range(start) if window[i].isspace()), start)
-    if high < 0:
-        high = len(window)
-        if text[begin + high : begin + high + 1].strip():
-            high = next((i for i in range(high - 1, end - 1, -1) if window[i].isspace()), end)
+    if high < 0 and text[begin + len(window) :][:1].strip():
+        high = next((i for i in range(len(window) - 1, end, -1) if window[i].isspace()), end)
+    high = len(window) if high < 0 else high
     starts = [low]
     for (first, border), (following, _) in pairwise(_spans(window[low:high])):
         if not _ABBREVIATION.search(window[low + first : low + border].rstrip()[-8:]):
