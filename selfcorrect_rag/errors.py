@@ -171,7 +171,9 @@ def one_line(text: object, max_length: int | None = None) -> str:
     """
     given = str(text) if max_length is None else str(text)[: 20 * max_length]
     joiners = "\u200c\u200d"  # invisible, but part of the spelling of some scripts and of emoji
-    shown = " ".join("".join(c if c.isprintable() or c in joiners else " " for c in given).split())
+    if not given.isprintable():
+        given = "".join(c if c.isprintable() or c in joiners else " " for c in given)
+    shown = " ".join(given.split())
     if max_length is not None and len(shown) > max_length:
         return f"{shown[: max_length - 2].rstrip()} \u2026"
     return shown
