@@ -9,8 +9,8 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.language_models import FakeListChatModel
-from langchain_core.runnables import ConfigurableField, RunnableLambda
-from langchain_core.tools import StructuredTool, tool
+from langchain_core.runnables import ConfigurableField
+from langchain_core.tools import tool
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
@@ -76,11 +76,9 @@ GRAPHS = pytest.mark.parametrize("name", factories())
 CORRECTING = pytest.mark.parametrize("name", ["crag", "self_crag"])
 
 RETRIEVERS: dict[str, Any] = {
-    "retriever": lambda: store().as_retriever(),
     "vector store": store,
     "function": lambda: find,
     "async function": lambda: afind,
-    "runnable": lambda: RunnableLambda(find),
 }
 MODELS: dict[str, Any] = {
     "name": lambda: "acme:talker",
@@ -106,18 +104,9 @@ def rows(query: str) -> str:
     return json.dumps([{"snippet": TEXT, "link": "https://example.org/emma", "title": "Emma"}])
 
 
-def like_tavily(query: str, topic: str = "general") -> dict[str, Any]:
-    """Search."""
-    return {"query": query, "results": [{"url": "https://example.org", "content": TEXT}]}
-
-
-WEBS: dict[str, Any] = {
-    "text of a tool": lambda: plain,
-    "JSON of a tool": lambda: rows,
-    "dict of a tool": lambda: StructuredTool.from_function(like_tavily),
-    "function": lambda: find,
+WEBS: dict[str, Any] = {  # tests/search/test_retriever.py has all forms of results
+    "tool": lambda: rows,
     "function of rows": lambda: lambda query: [{"body": TEXT, "href": "https://example.org"}],
-    "retriever": lambda: store().as_retriever(),
     "vector store": store,
 }
 
@@ -127,11 +116,7 @@ WEBS: dict[str, Any] = {
 def test_retrievers(name: str, form: str) -> None:
     graph = factories(retriever=RETRIEVERS[form]())[name]()
     for asynchronous in [True] if form.startswith("async") else [False, True]:
-        result = run(
-            graph,
-            asynchronous,
-            context={"passages": 6, "mode": "always"} if name == "self_rag" else {"passages": 6},
-        )
+        result = run(graph, asynchronous, context={"passages": 6})
         assert TEXT in result["passages"][0].page_content
         if form == "vector store":
             assert len(result["passages"]) == 6, "as many as the run asks for"
