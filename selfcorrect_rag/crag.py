@@ -19,9 +19,9 @@ from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.nodes.node import GraphOptions, add_node, cache_policy, split_options
 from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
-from selfcorrect_rag.nodes.recompose_knowledge import recompose_knowledge
 from selfcorrect_rag.nodes.refine_strips import (
     StripFilter,
+    recompose_knowledge,
     refine_strips,
     select_web_strips,
 )

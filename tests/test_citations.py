@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nodes.citations import cited_passages, cited_text
+from selfcorrect_rag.nodes.write_answer import cited_passages, cited_text
 from selfcorrect_rag.prompts.reading import REFUSAL
 from tests.nodes.parts import candidate
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, segment

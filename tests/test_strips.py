@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
-from selfcorrect_rag.nodes.recompose_knowledge import recompose
-from selfcorrect_rag.nodes.refine_strips import Decomposition, decompose_text, keep
+from selfcorrect_rag.nodes.refine_strips import Decomposition, decompose_text, keep, recompose
 from selfcorrect_rag.state import Strip
 
 

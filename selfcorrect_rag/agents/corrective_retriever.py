@@ -17,8 +17,7 @@ from selfcorrect_rag.crag import add_correction
 from selfcorrect_rag.models.from_name import Evaluator
 from selfcorrect_rag.nodes.node import add_node
 from selfcorrect_rag.nodes.read_question import read_question
-from selfcorrect_rag.nodes.recompose_knowledge import external_scores, internal_scores
-from selfcorrect_rag.nodes.refine_strips import StripFilter
+from selfcorrect_rag.nodes.refine_strips import StripFilter, external_scores, internal_scores
 from selfcorrect_rag.nodes.rewrite_query import Rewriter
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import Web

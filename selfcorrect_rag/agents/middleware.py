@@ -11,8 +11,7 @@ from langgraph.runtime import Runtime
 from selfcorrect_rag.agents.support import Support, missing_support
 from selfcorrect_rag.agents.tool import Context, Graph, checked_context, run_inside
 from selfcorrect_rag.errors import NoQuestion, require
-from selfcorrect_rag.nodes.citations import citation
-from selfcorrect_rag.nodes.write_answer import cited_message
+from selfcorrect_rag.nodes.write_answer import citation, cited_message
 from selfcorrect_rag.prompts.parts import as_text, numbered_document, quoted
 from selfcorrect_rag.state import Citation
 

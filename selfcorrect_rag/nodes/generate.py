@@ -8,9 +8,8 @@ from langchain_core.documents import Document
 from selfcorrect_rag.models.chat_model import model_behind
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.nodes.citations import RELEVANT, citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, answered
+from selfcorrect_rag.nodes.write_answer import NO_ANSWER, RELEVANT, SILENT, answered, citation
 from selfcorrect_rag.prompts.crag import knowledge_prompt
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
 from selfcorrect_rag.prompts.reading import is_refusal, read_marks, without_marks

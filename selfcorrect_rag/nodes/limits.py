@@ -29,6 +29,7 @@ class CallCounter(BaseCallbackHandler):
     """Counts model calls and the tokens that they report; a model inside a model counts once."""
 
     run_inline = True
+    ignore_retriever = True
 
     def __init__(self) -> None:
         """Count from zero."""

@@ -14,9 +14,8 @@ from selfcorrect_rag.intake import plain
 from selfcorrect_rag.models.chat_model import exceeds, is_llm, model_behind, prompt_limit
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
-from selfcorrect_rag.nodes.citations import citation
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
-from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, answered
+from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, answered, citation
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, read_answer, read_numbers
 from selfcorrect_rag.prompts.parts import Part, Prompt
 from selfcorrect_rag.prompts.reading import is_refusal
