@@ -28,7 +28,7 @@ from reader_training.rows import DATA, encyclopedia, lines, natural_questions, r
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.report import score_run
-from selfcorrect_rag.evaluation.runner import Limits, run_methods
+from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
 from selfcorrect_rag.evaluation.tasks import Question, Run
 from selfcorrect_rag.search import Index, load
@@ -187,8 +187,8 @@ def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, 
         print(f"{name}, {kind}", file=sys.stderr)
         with Parts(given) as parts:
             methods = [open_method(spec, parts) for spec in read_specs(METHODS)]
-            out, limits = work / "runs" / f"{name}-{kind}", Limits(concurrency=4)
-            runs.append(run_methods(questions, methods, out, limits=limits))
+            out = work / "runs" / f"{name}-{kind}"
+            runs.append(run_methods(questions, methods, out, concurrency=4))
     answerable = {question.id for question in questions if not question.unanswerable}
     whole, without = (_restrict(run, answerable) for run in runs)
     return {

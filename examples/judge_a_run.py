@@ -16,8 +16,8 @@ from openevals.llm import create_llm_as_judge
 from openevals.prompts import CORRECTNESS_PROMPT
 
 from selfcorrect_rag.evaluation.metrics import METRICS
-from selfcorrect_rag.evaluation.runner import read_run
-from selfcorrect_rag.evaluation.tasks import Run, read_task
+from selfcorrect_rag.evaluation.tasks import Run, outcome_from, read_task
+from selfcorrect_rag.journal import Journal
 from selfcorrect_rag.models.from_name import find_language_model
 
 
@@ -46,7 +46,8 @@ def ragas_rows(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def main(data: str, folder: str, model: Any) -> None:
-    run = read_run(Path(folder), read_task(data).questions)
+    rows = Journal(Path(folder) / "rows.jsonl").rows.values()
+    run = Run(list(read_task(data).questions), [outcome_from(row) for row in rows])
     questions = {question.id: question for question in run.questions}
     judge = create_llm_as_judge(prompt=CORRECTNESS_PROMPT, judge=model, feedback_key="correct")
     for row, outcome in zip(openevals_rows(run), run.outcomes, strict=True):

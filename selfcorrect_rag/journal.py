@@ -139,57 +139,48 @@ def run_folder(out: Path) -> Path:
 
 
 @contextmanager
-def open_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> Iterator[None]:
+def open_run(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Lock ``folder`` for this process and store the run's settings in it; a kill frees the lock.
 
     Args:
         folder: made if missing.
         settings: JSON values that decide the rows.
-        grows: settings whose name starts with this may be added to an existing run.
 
     Raises:
         BadRun: another process works there, or see :func:`check_run`.
     """
-    check_run(folder, settings, grows=grows)
+    check_run(folder, settings)
     folder.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(folder / LOCK, timeout=0)) as lock:
         try:
             lock.execute("BEGIN EXCLUSIVE")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                raise
-            raise BadRun(f"another run is writing to {folder}; wait for it to end") from error
-        check_run(folder, settings, grows=grows)  # another run may have written since
-        write_rows(folder / SETTINGS, [{**read_settings(folder), **settings}])
+            reason = f"another run is writing to it, wait for it to end ({error})"
+            raise BadRun(f"cannot lock {folder}: {reason}") from error
+        check_run(folder, settings)  # another run may have written since
+        write_rows(folder / SETTINGS, [settings])
         yield
 
 
-def check_run(folder: Path, settings: Mapping[str, Any], *, grows: str = "") -> None:
+def check_run(folder: Path, settings: Mapping[str, Any]) -> None:
     """Raise BadRun if ``folder`` is a file, holds foreign files, or a run with other settings."""
     if folder.exists() and not folder.is_dir():
         raise BadRun(f"{folder} is a file; give a folder")
-    stored = read_settings(folder)
     inside = list(folder.iterdir()) if folder.is_dir() else []
     names = {path.name for path in inside if not path.is_dir() or any(path.iterdir())}
     if SETTINGS not in names and names - {LOCK, f"{LOCK}-journal", f"{SETTINGS}.draft"}:
         raise BadRun(f"{folder} was not made by this command; give another folder")
-    given = json.loads(_line(settings)) if stored else {}
-    new = {name for name in given.keys() - stored.keys() if not (grows and name.startswith(grows))}
-    if other := new | {name for name in given if stored.get(name, given[name]) != given[name]}:
-        raise BadRun(
-            f"{folder} holds a run with other settings ({', '.join(sorted(other))}); give another"
-            " place"
-        )
-
-
-def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings of the run in ``folder``; empty if there is no run."""
+    if SETTINGS not in names:
+        return
     try:
-        return dict(json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return {}
+        stored = dict(json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise BadRun(f"cannot read {folder / SETTINGS}: {error}") from error
+    given = json.loads(_line(settings))
+    names = {name for name in {*given, *stored} if stored.get(name) != given.get(name)}
+    if names:
+        other = ", ".join(sorted(names))
+        raise BadRun(f"{folder} holds a run with other settings ({other}); give another place")
 
 
 def refuse_foreign(out: Path, journal: str) -> None:

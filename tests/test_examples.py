@@ -10,7 +10,8 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.evaluation.runner import run_methods
-from selfcorrect_rag.evaluation.tasks import read_task
+from selfcorrect_rag.evaluation.tasks import Outcome, read_task
+from selfcorrect_rag.journal import Journal
 from selfcorrect_rag.search import Index, as_web_search, demo
 from selfcorrect_rag.search.demo import demo_passages
 from tests.evaluation.scripted_parts import Echo
@@ -120,3 +121,36 @@ def test_judge_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     module = example("judge_a_run")
     module.main(str(data), str(tmp_path / "run"), Judge(responses=[]))
     assert capsys.readouterr().out == "m: why? -> WHY?: it says so\n"
+
+
+TEXTS = ("ada wrote it", "ada wrote it and bo ran", "nothing", "bo ran")
+CITED = tuple({"number": n, "title": "T", "text": text} for n, text in enumerate(TEXTS, start=1))
+
+
+@pytest.mark.parametrize(
+    ("cited", "recall", "precision"),
+    [
+        ("Ada wrote it [1].", 1, 1),
+        ("Ada wrote it [1][2].", 1, 1),  # each entails alone
+        ("Ada wrote it [1][3].", 1, 0.5),  # [3] is irrelevant and superfluous
+        ("Ada wrote it [3].", 0, 0),
+        ("Ada wrote it.", 0, 0),
+        ("Ada wrote it [1][9].", 1, 0.5),
+        ("Ada wrote it [3][3][3][1].", 1, 0.5),
+        ("Ada wrote it [1]. Bo ran.", 0.5, 1),
+        ("Ada wrote it. [1] Bo ran. [4]", 1, 1),
+        ("", 0, 0),
+    ],
+)
+def test_check_citations(
+    cited: str, recall: float, precision: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcome = Outcome("1", "m", "x", cited_answer=cited, citations=CITED)
+    Journal(tmp_path / "rows.jsonl").append("1", outcome._asdict())
+
+    def entails(premise: str, hypothesis: str) -> bool:
+        return hypothesis.strip(" .").lower() in premise.lower()
+
+    example("check_citations").main(str(tmp_path), entails)
+    shown = f"m: recall {recall:.3f}, precision {precision:.3f}, n = 1\n"
+    assert capsys.readouterr().out == shown

@@ -12,7 +12,6 @@ from selfcorrect_rag.journal import (
     check_run,
     digest,
     open_run,
-    read_settings,
     refuse_foreign,
     replace_file,
     run_folder,
@@ -115,10 +114,6 @@ def test_a_run_with_other_settings_is_refused(tmp_path: Path) -> None:
         check_run(folder, other)
     with pytest.raises(BadRun, match=r"other settings"), open_run(folder, other):
         raise AssertionError
-    with open_run(folder, {"method:a": 1}, grows="method:"):
-        assert read_settings(folder) == {"model": "m", "seed": 0, "sizes": [1, 2], "method:a": 1}
-    with pytest.raises(BadRun, match="method:a"):
-        check_run(folder, {"method:a": 2, "method:b": 1}, grows="method:")
 
 
 def test_a_folder_of_another_origin_is_refused(tmp_path: Path) -> None:

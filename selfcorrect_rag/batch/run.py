@@ -233,12 +233,8 @@ async def _ask(graph: Runnable[Any, Any], question: Question) -> dict[str, Any]:
 def answered(result: Mapping[str, Any], counted: Usage) -> dict[str, Any]:
     """Return the columns of a graph's result, but those of the question.
 
-    Args:
-        result: of a graph of ours, or of any with an ``answer`` or ``messages`` that end with it.
-        counted: the costs of a graph that does not report its own.
-
-    Raises:
-        ValueError: there is no answer.
+    ``result`` has an ``answer``, or ``messages`` that end with it; ``counted`` are the costs of a
+    graph that does not report its own.
     """
     answer = result.get("answer")
     if not isinstance(answer, str):

@@ -8,32 +8,26 @@ None if the question has nothing to compare with.
 import re
 import string
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Literal, NamedTuple
 
 from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.evaluation.tasks import Outcome, Question
-from selfcorrect_rag.prompts.reading import sentences
 
 Score = float | None
 Compare = Callable[[str, tuple[str, ...]], float]
 """A text and the accepted answers, of which there is at least one."""
-Entails = Callable[[str, str], bool]
-"""An entailment model: whether a premise entails a hypothesis. ALCE's is a T5-XXL (TRUE)."""
-MOST_CITATIONS = 3
-"""Citations of a sentence that ALCE's script reads."""
 _ARTICLES = frozenset({"a", "an", "the"})
 _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Metric(NamedTuple):
-    """A metric in its two forms; a citation metric takes an entailment model too."""
+    """A metric in its two forms."""
 
-    official: Callable[..., Score]
-    strict: Callable[..., Score]
+    official: Callable[[Question, Outcome], Score]
+    strict: Callable[[Question, Outcome], Score]
 
 
 class Scores(NamedTuple):
@@ -47,20 +41,15 @@ def score(
     rows: Sequence[tuple[Question, Outcome]],
     metric: str,
     form: Literal["official", "strict"] = "strict",
-    *,
-    entails: Entails | None = None,
 ) -> Scores:
     """Score the rows of one method by a metric of :data:`METRICS`.
 
     Raises:
-        BadArgument: an unknown metric, or a citation metric without ``entails``.
+        BadArgument: an unknown metric.
     """
     if metric not in METRICS:
         raise BadArgument(f"metric must be one of {', '.join(METRICS)}, got {metric}")
-    third = (entails,) if metric.startswith("citation_") else ()
-    if None in third:
-        raise BadArgument(f"{metric} needs entails=, a function of a premise and a hypothesis")
-    found = tuple(getattr(METRICS[metric], form)(*row, *third) for row in rows)
+    found = tuple(getattr(METRICS[metric], form)(*row) for row in rows)
     known = [value for value in found if value is not None]
     return Scores(sum(known) / len(known) if known else None, found)
 
@@ -70,8 +59,8 @@ def default_metrics(questions: Sequence[Question]) -> list[str]:
     if any(question.choices for question in questions):
         return ["accuracy"]
     if any(question.short_answers for question in questions):
-        return ["str_em", "hit"]
-    return ["match", "em", "f1"]
+        return ["str_em"]
+    return ["match", "em"]
 
 
 # Words
@@ -88,12 +77,6 @@ def contains_answer(text: str, answers: Iterable[str]) -> bool:
         if answer and f" {' '.join(wanted or answer)} " in f" {' '.join(within)} ":
             return True
     return False
-
-
-def _answer_words(text: str) -> list[str]:
-    """The words without articles, unless nothing else is there."""
-    words = split_words(text)
-    return [word for word in words if word not in _ARTICLES] or words
 
 
 def split_words(text: str) -> list[str]:
@@ -159,17 +142,12 @@ def _raw_match(text: str, answers: tuple[str, ...]) -> bool:
 
 
 def _same_words(text: str, answers: tuple[str, ...]) -> bool:
-    words = _answer_words(text)
-    return bool(words) and words in map(_answer_words, answers)
-
-
-def _f1(split: Callable[[str], list[str]], text: str, answers: tuple[str, ...]) -> float:
-    """F1 of tokens, the best of the accepted answers (SQuAD)."""
-    said, found = split(text), []
-    for gold in map(split, answers):
-        same = (Counter(said) & Counter(gold)).total()
-        found.append(2 * same / (len(said) + len(gold)) if same else 0.0)
-    return max(found)
+    """Whether the words are those of an answer, without articles unless nothing else is there."""
+    said, *golds = (
+        [word for word in words if word not in _ARTICLES] or words
+        for words in map(split_words, (text, *answers))
+    )
+    return bool(said) and said in golds
 
 
 def _official_accuracy(question: Question, outcome: Outcome) -> Score:
@@ -211,90 +189,22 @@ def find_option(text: str, choices: Mapping[str, str]) -> str | None:
 # Long answers
 
 
-def _first_line(outcome: Outcome) -> str:
-    """Return what ALCE's ``eval.py`` reads of a cited answer. Trap: other lines are lost."""
-    text = outcome.cited_answer or outcome.answer
-    return text.strip().split("\n")[0].replace("<|im_end|>", "")
-
-
-def _without_marks(text: str) -> str:
-    """ALCE's removal of ``[1]``. Trap: every ``]`` and `` |`` goes too."""
+def _official_text(outcome: Outcome) -> str:
+    """Return the part of an answer that ALCE's ``eval.py`` reads, without marks. Traps: all lines
+    but the first are lost, and every ``]`` and `` |``."""
+    text = (outcome.cited_answer or outcome.answer).strip().split("\n")[0]
+    text = text.replace("<|im_end|>", "")
     return re.sub(r" ?\[\d+", "", text).replace(" |", "").replace("]", "")
 
 
-def _str_em(official: bool, of_all: bool, question: Question, outcome: Outcome) -> Score:
-    """The share of ASQA's short answers that the text has, or whether it has all."""
+def _str_em(official: bool, question: Question, outcome: Outcome) -> Score:
+    """The share of ASQA's short answers that the text has."""
     if not question.short_answers:
         return None
-    text = _without_marks(_first_line(outcome)) if official else _stated(outcome)
+    text = _official_text(outcome) if official else _stated(outcome)
     contains = _any_within if official else contains_answer
     found = [contains(text, answers) for answers in question.short_answers]
-    return float(all(found)) if of_all else sum(found) / len(found)
-
-
-def count_citations(
-    outcome: Outcome, entails: Entails, official: bool
-) -> tuple[int, int, int, int]:
-    """Count what the citations of an answer support (ALCE, Gao et al., 2023, section 4.3).
-
-    A sentence is recalled if the texts that it cites entail it together. A citation of a recalled
-    sentence is imprecise if it does not entail the sentence alone and the sentence's other
-    citations entail it without it.
-
-    Traps of the official form: only the first line is read; a citation without a document rejects
-    its sentence, and ``[0]`` is the last document; only three citations a sentence count.
-
-    Returns:
-        Sentences, recalled sentences, citations, precise citations.
-    """
-    # Citations are numbered by first appearance, unlike passages.
-    numbered = [(each["number"], each) for each in outcome.citations]
-    texts = {
-        number: f"Title: {document.get('title') or ''}\n{document.get('text') or ''}"
-        for number, document in numbered or enumerate(outcome.passages, start=1)
-    }
-    said = (outcome.cited_answer or outcome.answer) if _stated(outcome) else ""
-    # Marks behind a full stop belong to the sentence before them.
-    moved = re.sub(r"([.!?])((?:[ \t]*\[\d+\])+)", r"\2\1", said)
-    lines = [_first_line(outcome)] if official else moved.splitlines()
-    all_sentences = [sentence for line in lines for sentence in sentences(line)]
-    recalled = citations = precise = 0
-    for sentence in all_sentences:
-        numbers = [int(number) for number in re.findall(r"\[(\d+)", sentence)]
-        if official:
-            numbers = [n or max(texts, default=0) for n in numbers]
-            numbers = numbers[:MOST_CITATIONS] if texts.keys() >= set(numbers) else []
-        else:
-            numbers = list(dict.fromkeys(numbers))
-        citations += len(numbers)
-        cited = [texts[number] for number in numbers if number in texts]
-        claim = _without_marks(sentence).strip()
-        if cited and entails("\n".join(cited), claim):
-            recalled += 1
-            precise += sum(_is_precise(claim, cited, place, entails) for place in range(len(cited)))
-    return len(all_sentences), recalled, citations, precise
-
-
-def _is_precise(claim: str, cited: Sequence[str], place: int, entails: Entails) -> bool:
-    """A single citation of a recalled sentence is precise without asking again."""
-    others = [*cited[:place], *cited[place + 1 :]]
-    return not others or entails(cited[place], claim) or not entails("\n".join(others), claim)
-
-
-def _citations(
-    official: bool, of_sentences: bool, question: Question, outcome: Outcome, entails: Entails
-) -> Score:
-    """The share of sentences or citations. The official form skips empty answers, which flatters
-    refusals; in the strict form they score 0."""
-    sentences_, recalled, citations, precise = count_citations(outcome, entails, official)
-    if official and not sentences_:
-        return None
-    part, whole = (recalled, sentences_) if of_sentences else (precise, citations)
-    return part / whole if whole else 0.0
-
-
-def _both(metric: Callable[..., Score], *given: bool) -> Metric:
-    return Metric(partial(metric, True, *given), partial(metric, False, *given))
+    return sum(found) / len(found)
 
 
 METRICS: Mapping[str, Metric] = {
@@ -302,11 +212,7 @@ METRICS: Mapping[str, Metric] = {
     "accuracy": Metric(_official_accuracy, _gives_option),
     # Trap: an empty answer equals an option "A", an article
     "em": _short(lambda text, gold: normalise(text) in map(normalise, gold), _same_words),
-    "f1": _short(partial(_f1, lambda text: normalise(text).split()), partial(_f1, _answer_words)),
-    "str_em": _both(_str_em, False),
-    "hit": _both(_str_em, True),
-    "citation_precision": _both(_citations, False),
-    "citation_recall": _both(_citations, True),
+    "str_em": Metric(partial(_str_em, True), partial(_str_em, False)),
     # InstructRAG's accuracy. Trap: a rationale that quotes every document scores
     "containment_rationale": _short(_any_within, contains_answer, whole=True),
 }

@@ -9,9 +9,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from selfcorrect_rag.errors import MissingExtra, require
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.evaluation.methods import Sweep
-from selfcorrect_rag.evaluation.metrics import Entails, score
+from selfcorrect_rag.evaluation.metrics import score
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run, count
 from selfcorrect_rag.journal import replace_file
@@ -23,15 +23,13 @@ PACKAGES = ("selfcorrect-rag", "langgraph", "langchain-core", "torch", "transfor
 COST = ("model_calls", "prompt_tokens", "generated_tokens", "seconds")
 
 
-def score_run(
-    run: Run, metric: str, entails: Entails | None = None
-) -> dict[str, dict[str, float | None]]:
+def score_run(run: Run, metric: str) -> dict[str, dict[str, float | None]]:
     """Score each method's questions by a metric in its strict form."""
     questions = {question.id: question for question in run.questions}
     found = {}
     for method in run.methods:
         rows = [(questions[outcome.id], outcome) for outcome in run.of(method)]
-        values = score(rows, metric, entails=entails).rows
+        values = score(rows, metric).rows
         found[method] = {o.id: value for (_, o), value in zip(rows, values, strict=True)}
     return found
 
@@ -41,8 +39,6 @@ def summary(
     metrics: Sequence[str],
     about: Mapping[str, Any],
     sweeps: Sequence[Sweep] = (),
-    *,
-    entails: Entails | None = None,
 ) -> dict[str, Any]:
     """Summarise a run as JSON values.
 
@@ -51,9 +47,8 @@ def summary(
         metrics: names of metrics.
         about: settings and fingerprints of the run.
         sweeps: those in the run; their variants are compared with their method alone.
-        entails: an entailment model, for citation metrics.
     """
-    scored = {metric: score_run(run, metric, entails) for metric in metrics}
+    scored = {metric: score_run(run, metric) for metric in metrics}
     questions = {question.id: question for question in run.questions}
     methods: dict[str, Any] = {}
     for name in run.methods:
@@ -64,7 +59,7 @@ def summary(
             methods[name][key] = None if None in values else round(sum(values), 3)
         ran = [(questions[o.id], o) for o in outcomes if not o.error]
         for metric, found in scored.items():
-            official = score(ran, metric, "official", entails=entails).value
+            official = score(ran, metric, "official").value
             methods[name]["metrics"][metric] = {**_mean(found[name].values()), "official": official}
     variants = {name for sweep in sweeps for name in sweep.variants}
     pairs = list(combinations([name for name in methods if name not in variants], 2))
@@ -148,17 +143,14 @@ def render_report(run: Run, made: Mapping[str, Any], title: str) -> str:
 
 def draw(made: Mapping[str, Any], x: str, labels: Mapping[str, str]) -> str:
     """Draw the means of methods with their intervals, and the share of questions that retrieved, as
-    SVG in base64; the same run gives the same text. Empty without matplotlib (the extra ``eval``).
+    SVG in base64; the same run gives the same text.
 
     Args:
         made: a summary.
         x: what the labels are of.
         labels: by the method's name, in order.
     """
-    try:
-        matplotlib, figures = require("matplotlib", "eval"), require("matplotlib.figure", "eval")
-    except MissingExtra:
-        return ""
+    matplotlib, figures = require("matplotlib", "eval"), require("matplotlib.figure", "eval")
     methods = {labels[name]: made["methods"][name] for name in labels if name in made["methods"]}
     options = {"svg.hashsalt": x, "svg.fonttype": "none", "text.parse_math": False}
     with matplotlib.rc_context(options):

@@ -6,13 +6,13 @@ sweeps, ``summary.json`` and ``report.html``.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from selfcorrect_rag.errors import BadArgument, BadRun, SelfCorrectError, describe_error, find_named
+from selfcorrect_rag.errors import BadRun, SelfCorrectError
 from selfcorrect_rag.evaluation.methods import (
     Method,
     open_method,
@@ -24,9 +24,9 @@ from selfcorrect_rag.evaluation.metrics import default_metrics, score
 from selfcorrect_rag.evaluation.report import summary, write_report
 from selfcorrect_rag.evaluation.reweigh import reweigh_run
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run, asked, outcome_from, read_task
-from selfcorrect_rag.journal import Journal, digest, open_run, read_settings
+from selfcorrect_rag.journal import Journal, digest, open_run
 
-ROWS, METHOD = "rows.jsonl", "method:"
+ROWS = "rows.jsonl"
 OnDone = Callable[[Outcome, int], object]
 FAILURES = 8
 """Questions of a method, at least, that must all fail with one error before a run gives up."""
@@ -34,18 +34,6 @@ FAILURES = 8
 
 class AllFailed(SelfCorrectError, RuntimeError):
     """The first questions of a method all failed with one error."""
-
-
-class Limits(NamedTuple):
-    """Bounds of one call of :func:`run_methods`."""
-
-    calls: int | None = None
-    """Model calls after which no question begins."""
-    concurrency: int = 16
-    """Questions in flight at a time."""
-
-
-UNLIMITED = Limits()
 
 
 class EvalOptions(BaseModel):
@@ -61,9 +49,6 @@ class EvalOptions(BaseModel):
     limit: int | None = Field(None, ge=1, description="Maximum number of questions.")
     max_calls: int | None = Field(None, ge=1, description="Model calls that end the run.")
     concurrency: int = Field(16, ge=1, description="Questions in flight at a time.")
-    entailment: str | None = Field(
-        None, description="MODULE:ATTRIBUTE of a function of premise and hypothesis, for citations."
-    )
 
 
 def evaluate(
@@ -85,26 +70,22 @@ def evaluate(
     specs = read_specs(options.methods, [variants for _, variants in swept])
     task = read_task(options.data, limit=options.limit)
     metrics = list(options.metrics) or default_metrics(task.questions)
-    try:
-        entails: Any = find_named(options.entailment, object) if options.entailment else None
-    except Exception as error:  # any code runs when a module is imported
-        reason = describe_error(error)
-        raise BadArgument(f"cannot open entailment {options.entailment} ({reason})") from error
     for metric in metrics:
-        score([], metric, entails=entails)  # refuses what it cannot compute
+        score([], metric)  # refuses an unknown one
     specs = [resolve_spec(spec, parts) for spec in specs]
     run = run_methods(
         task.questions,
         [open_method(spec, parts) for spec in specs if not spec.reweighs],
         options.out,
         settings=settings,
-        limits=Limits(options.max_calls, options.concurrency),
+        max_calls=options.max_calls,
+        concurrency=options.concurrency,
         on_done=on_done,
     )
     run = reweigh_run(run, specs)
     about = {"task": task.name, "data": digest(task.questions), **(settings or {})}
     about |= {spec.name: spec.as_json() for spec in specs}
-    made = summary(run, metrics, about, [sweep for sweep, _ in swept], entails=entails)
+    made = summary(run, metrics, about, [sweep for sweep, _ in swept])
     made["skipped"] = task.skipped
     write_report(options.out, run, made, task.name)
     return made
@@ -123,7 +104,8 @@ async def arun_methods(
     out: Path,
     *,
     settings: Mapping[str, Any] | None = None,
-    limits: Limits = UNLIMITED,
+    max_calls: int | None = None,
+    concurrency: int = 16,
     on_done: OnDone = lambda outcome, left: None,
 ) -> Run:
     """Ask every method every question that has no answer in the folder yet.
@@ -136,7 +118,8 @@ async def arun_methods(
         methods: each with its own name.
         out: the folder of the run; one with other settings is refused.
         settings: what else decides the answers, as JSON values (models, index).
-        limits: bounds of what this call adds.
+        max_calls: model calls of this call after which no question begins.
+        concurrency: questions in flight at a time.
         on_done: called with every new outcome, and the number of answers still missing.
 
     Raises:
@@ -146,30 +129,15 @@ async def arun_methods(
     """
     if len({question.id for question in questions}) < len(questions):
         raise BadRun("two questions have the same id: ids must be unique")
-    specs = {f"{METHOD}{method.spec.name}": method.spec.as_json() for method in methods}
-    with open_run(out, {**(settings or {}), **specs}, grows=METHOD):
-        journal = Journal(out / ROWS)
-        pairs = ((question, method) for question in questions for method in methods)
-        done = {key for key, row in journal.rows.items() if not row["error"]}
-        left = [(q, m) for q, m in pairs if _key(m.spec.name, q) not in done]
-        stopped = await _ask(left, journal, limits, on_done)
-    return Run(list(questions), _outcomes(questions, specs, journal), stopped)
-
-
-async def _ask(
-    left: list[tuple[Question, Method]], journal: Journal, limits: Limits, on_done: OnDone
-) -> str:
-    """Ask what is left, and return the name of the bound that stopped it."""
-    first = max(FAILURES, limits.concurrency)
-    errors: dict[str, list[str]] = {}
-    waiting, missing, calls = iter(left), len(left), 0
+    first, errors = max(FAILURES, concurrency), dict[str, list[str]]()
+    calls = missing = 0
 
     async def work() -> None:
         nonlocal calls, missing
-        while (limits.calls is None or calls < limits.calls) and (pair := next(waiting, None)):
+        while (max_calls is None or calls < max_calls) and (pair := next(waiting, None)):
             question, method = pair
             outcome = await method.answer(question)
-            journal.append(_key(outcome.method, question), outcome._asdict())
+            journal.append(_key(method, question), outcome._asdict())
             calls += outcome.model_calls
             missing -= 1
             on_done(outcome, missing)
@@ -181,36 +149,26 @@ async def _ask(
                     "run the same command again to resume"
                 )
 
-    workers = [asyncio.create_task(work()) for _ in range(max(1, limits.concurrency))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-    return "max_calls" if missing else ""
+    with open_run(out, settings or {}):
+        journal = Journal(out / ROWS)
+        done = {key for key, row in journal.rows.items() if not row["error"]}
+        pairs = [(question, method) for question in questions for method in methods]
+        left = [(q, m) for q, m in pairs if _key(m, q) not in done]
+        waiting, missing = iter(left), len(left)
+        workers = [asyncio.create_task(work()) for _ in range(max(1, concurrency))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+    keys = [_key(method, question) for method in methods for question in questions]
+    outcomes = [outcome_from(journal.rows[key]) for key in keys if key in journal.rows]
+    return Run(list(questions), outcomes, "max_calls" if missing else "")
 
 
-def read_run(folder: Path, questions: Sequence[Question]) -> Run:
-    """Read the outcomes of a run for these questions.
-
-    Raises:
-        BadRun: there is no run in the folder.
-    """
-    if not (folder / ROWS).exists():
-        raise BadRun(f"{folder} does not hold a run of eval")
-    return Run(list(questions), _outcomes(questions, read_settings(folder), Journal(folder / ROWS)))
-
-
-def _outcomes(
-    questions: Sequence[Question], settings: Iterable[str], journal: Journal
-) -> list[Outcome]:
-    names = [name.removeprefix(METHOD) for name in settings if name.startswith(METHOD)]
-    keys = [_key(name, question) for name in names for question in questions]
-    return [outcome_from(journal.rows[key]) for key in keys if key in journal.rows]
-
-
-def _key(method: str, question: Question) -> str:
-    """A question that is changed is asked again; its accepted answers may be mended."""
+def _key(method: Method, question: Question) -> str:
+    """A changed question or method is asked again; accepted answers may be mended."""
     passages = [[p.page_content, p.metadata] for p in question.passages or ()]
-    return f"{method}/{question.id}/{digest([asked(question), passages])}"
+    decides = digest([asked(question), passages, method.spec.as_json()])
+    return f"{method.spec.name}/{question.id}/{decides}"

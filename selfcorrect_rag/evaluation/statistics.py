@@ -82,31 +82,26 @@ def bootstrap_mean(scores: Sequence[float], *, resamples: int = RESAMPLES) -> In
     return Interval(value, round(float(low), 12), round(float(high), 12))
 
 
-def mcnemar(first: Sequence[float], second: Sequence[float]) -> float:
-    """The two-sided p-value of McNemar's exact test (McNemar, 1947) of paired scores 0 and 1."""
-    pairs = list(zip(first, second, strict=True))
-    return _sign_test(sum(a > b for a, b in pairs), sum(a != b for a, b in pairs))
-
-
-def _sign_test(won: int, unequal: int) -> float:
-    test = require("scipy.stats", "eval").binomtest
-    return float(test(won, unequal).pvalue) if unequal else 1.0
-
-
 def compare(first: ByQuestion, second: ByQuestion, names: tuple[str, str]) -> Comparison | None:
-    """Compare two methods on the questions that both have scores for; None if there are none."""
+    """Compare two methods on the questions that both have scores for; None if there are none.
+
+    McNemar's exact test (McNemar, 1947) is two-sided, of scores 0 and 1. A bootstrap of few unequal
+    rows is too sure of itself: five that all favour one method happen by chance once in 16 times.
+    So for other scores the least p-value of a sign test counts.
+    """
     other = {key: score for key, score in second.items() if score is not None}
     both = [(a, other[key]) for key, a in first.items() if a is not None and key in other]
     if not both:
         return None
-    left, right = zip(*both, strict=True)
     found = bootstrap_mean([a - b for a, b in both])
-    # A bootstrap of few unequal rows is too sure of itself: five that all favour one method happen
-    # by chance once in 16 times. So without McNemar's test the least p-value of a sign test counts.
-    p = mcnemar(left, right) if set(left) | set(right) <= {0, 1} else None
-    least_p = _sign_test(0, sum(a != b for a, b in both)) if p is None else p
-    significant = least_p <= 1 - LEVEL and not found.low <= 0 <= found.high
-    return Comparison(*names, found.value, found.ends, p, len(both), significant)
+    is_binary = all(score in (0, 1) for pair in both for score in pair)
+    won = sum(a > b for a, b in both) if is_binary else 0
+    unequal = sum(a != b for a, b in both)
+    test = require("scipy.stats", "eval").binomtest
+    p = float(test(won, unequal).pvalue) if unequal else 1.0
+    significant = p <= 1 - LEVEL and not found.low <= 0 <= found.high
+    exact = p if is_binary else None
+    return Comparison(*names, found.value, found.ends, exact, len(both), significant)
 
 
 def compare_all(

@@ -65,12 +65,11 @@ class Format(NamedTuple):
 
 YES_NO = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 TRUTH = {"true": "true", "false": "false", "supports": "true", "refutes": "false"}
-MAYBE = {**YES_NO, "maybe": "maybe"}
 FORMATS: Mapping[str, Format] = {
-    "arc": Format("choices", "arc", answers=("answerKey", *ANSWERS)),
-    "asqa": Format("qa_pairs", "asqa", answers=("qa_pairs",)),
+    "arc": Format("choices", "arc", ("answerKey", *ANSWERS)),
+    "asqa": Format("qa_pairs", "asqa", ("qa_pairs",)),
     "pubhealth": Format("claim", "pubhealth", (*ANSWERS, "label"), TRUTH),
-    "pubmedqa": Format("final_decision", answers=("final_decision",), labels=MAYBE),
+    "pubmedqa": Format("final_decision", "", ("final_decision",), {**YES_NO, "maybe": "maybe"}),
     "popqa": Format("s_wiki_title", "popqa"),
     "triviaqa": Format("question_source", "triviaqa"),
     "nq": Format("nq_annotated_gold", "nq"),
@@ -322,8 +321,7 @@ def outcome_of(
         id=question.id,
         method=method,
         answer=answer,
-        rationale=result.get("rationale") or "",
-        cited_answer=result.get("cited_answer") or "",
+        **{name: result.get(name) or "" for name in ("rationale", "cited_answer", "action")},
         citations=tuple(result.get("citations") or ()),
         passages=tuple(
             {"title": title_of(p), "text": p.page_content, "source": source_of(p)}
@@ -332,15 +330,12 @@ def outcome_of(
         refused=not answer.strip() or is_refusal(answer),
         retrieved=any(step["step"] == "retrieve" for step in result["route"]),
         searched=bool(result.get("web_query")) and not result.get("web_failure"),
-        action=result.get("action") or "",
         grades=tuple(g["score"] for g in result.get("grades") or () if g["score"] is not None),
         candidates=tuple(
             {key: candidate.get(key) for key in CANDIDATE}
             for candidate in result.get("candidates") or ()
         ),
-        model_calls=usage["model_calls"],
-        prompt_tokens=usage["prompt_tokens"],
-        generated_tokens=usage["generated_tokens"],
+        **{name: usage[name] for name in ("model_calls", "prompt_tokens", "generated_tokens")},
         seconds=round(seconds, 3),
     )
 

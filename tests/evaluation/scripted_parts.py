@@ -80,8 +80,3 @@ class Echo:
         said = Outcome(question.id, self.spec.name, question.question.upper(), model_calls=1)
         error = self.error or ("down" if "fail" in question.question else "")
         return said._replace(prompt_tokens=10, error=error)
-
-
-def entails(premise: str, hypothesis: str) -> bool:
-    """Whether the premise contains the hypothesis."""
-    return hypothesis.strip(" .").lower() in premise.lower()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,7 @@ QUESTIONS = [Question(f"q{n}", f"Who? {HOSTILE}", ("Ada",)) for n in range(10)]
 RUN = Run(
     QUESTIONS,
     [
-        *(
-            Outcome(q.id, "good", "Ada", grades=(0.1 * n,), model_calls=2)
-            for n, q in enumerate(QUESTIONS)
-        ),
+        *(Outcome(q.id, "good", "Ada", model_calls=2) for q in QUESTIONS),
         *(Outcome(q.id, "bad", HOSTILE, prompt_tokens=None) for q in QUESTIONS[:9]),
         Outcome("q9", "bad", "", error=HOSTILE),
     ],
@@ -31,7 +27,7 @@ RUN = Run(
 
 
 def test_the_figures_of_a_summary() -> None:
-    made = summary(RUN, ["match", "f1"], {"task": "t"})
+    made = summary(RUN, ["match", "em"], {"task": "t"})
     good, bad = made["methods"]["good"], made["methods"]["bad"]
     assert good["metrics"]["match"] == {
         "value": 1.0,
@@ -92,8 +88,6 @@ def test_a_whole_evaluation_with_a_sweep(tmp_path: Path) -> None:
     ("given", "message"),
     [
         ({"metrics": ("bleu",)}, "metric must be one of"),
-        ({"metrics": ("citation_recall",)}, "needs entails="),
-        ({"entailment": "nowhere:x"}, "cannot open entailment nowhere:x"),
     ],
 )
 def test_all_is_checked_before_anything_is_asked(tmp_path: Path, given: Any, message: str) -> None:
@@ -103,12 +97,7 @@ def test_all_is_checked_before_anything_is_asked(tmp_path: Path, given: Any, mes
     assert [*parts.llm.calls, *parts.queries] == []
 
 
-def test_plots_are_the_same_every_time_and_missing_without_matplotlib(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = summary(RUN, ["match", "f1"], {})
+def test_plots_are_the_same_every_time() -> None:
+    made = summary(RUN, ["match", "em"], {})
     labels = {"good": "0", "bad": "1.5", "unasked": "2"}
-    drawn = draw(made, "a $x$", labels)
-    assert drawn == draw(made, "a $x$", labels)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert draw(made, "x", labels) == ""
+    assert draw(made, "a $x$", labels) == draw(made, "a $x$", labels)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selfcorrect_rag.errors import BadArgument
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare, compare_all, mcnemar
+from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare, compare_all
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,15 @@ from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare, compa
     ],
 )
 def test_mcnemar_by_hand(won: int, lost: int, p: float) -> None:
-    first = [1.0] * won + [0.0] * lost + [1.0, 0.0] * 7
-    second = [0.0] * won + [1.0] * lost + [1.0, 0.0] * 7
-    assert mcnemar(first, second) == pytest.approx(p)
-    assert mcnemar(second, first) == pytest.approx(p)
+    first: dict[str, float | None] = {str(i): float(i < won) for i in range(won + lost + 7)}
+    second: dict[str, float | None] = {
+        **first,
+        **{str(i): float(i >= won) for i in range(won + lost)},
+    }
+    for pair in ((first, second), (second, first)):
+        found = compare(*pair, ("a", "b"))
+        assert found
+        assert found.mcnemar == pytest.approx(p)
 
 
 def test_an_interval_is_that_of_another_bootstrap() -> None:
