@@ -321,7 +321,9 @@ def outcome_of(
         id=question.id,
         method=method,
         answer=answer,
-        **{name: result.get(name) or "" for name in ("rationale", "cited_answer", "action")},
+        rationale=result.get("rationale") or "",
+        cited_answer=result.get("cited_answer") or "",
+        action=result.get("action") or "",
         citations=tuple(result.get("citations") or ()),
         passages=tuple(
             {"title": title_of(p), "text": p.page_content, "source": source_of(p)}
