@@ -45,7 +45,7 @@ evidence: $(VENV)/.dev  ## every method on real questions, into build/evidence: 
 
 reader: $(VENV)/.dev  ## train the reader, export it to build/reader/weights and measure it; needs ../shared/data
 	$(BIN)/python -m reader_training.train --out build/reader
-	$(BIN)/python -m reader_training.export --checkpoint build/reader/checkpoint.pt --out build/reader/weights
+	$(BIN)/python -m reader_training.export --trained build/reader/trained --out build/reader/weights
 	$(BIN)/python -m reader_training.evaluate --reader build/reader/weights
 
 # MODULE=selfcorrect_rag/nodes/beam_select.py for one module; see tests/mutation.

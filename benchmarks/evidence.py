@@ -21,10 +21,17 @@ from typing import Any, NamedTuple
 from langchain_core.documents import Document
 
 from benchmarks.own_documents.__main__ import QUESTIONS as OWN
-from reader_training import never_trained
+from benchmarks.own_documents.files import write_texts
 from reader_training.evaluate import for_calibration
-from reader_training.kept_out import write_texts
-from reader_training.rows import DATA, encyclopedia, lines, natural_questions, real_rows, tidy
+from reader_training.rows import (
+    DATA,
+    encyclopedia,
+    lines,
+    natural_questions,
+    pages,
+    real_rows,
+    tidy,
+)
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.report import score_run
@@ -165,7 +172,7 @@ def make_indexes(name: str, asked: Sequence[Asked], work: Path) -> tuple[Path, P
             yield from load([folder], print)
             return
         pooled = [(row.title, row.passage) for row in natural_questions()]
-        for title, text in dict.fromkeys([*pooled, *never_trained.pages(), *encyclopedia()]):
+        for title, text in dict.fromkeys([*pooled, *pages(), *encyclopedia()]):
             yield Document(text, metadata={"title": title})
 
     def others() -> Iterator[Document]:

@@ -19,7 +19,7 @@ from typing import Any, get_args
 from langchain_core.documents import Document
 
 from benchmarks.own_documents.__main__ import QUESTIONS, is_right
-from reader_training.kept_out import write_texts
+from benchmarks.own_documents.files import write_texts
 from reader_training.rows import DATA, lines
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.search import Index, index_paths

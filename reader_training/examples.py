@@ -4,7 +4,6 @@ import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -21,6 +20,9 @@ POOL = 1000
 """Examples that are sorted by length together."""
 NONE = -100
 """No target."""
+Batch = dict[str, torch.Tensor]
+"""Examples: ``ids``, ``types`` and ``mask`` of tokens; marks of tokens that are ``readable``, in
+which answers start (``starts``) and end; and targets ``relevant`` and ``retrieve`` of each."""
 
 
 @dataclass
@@ -45,38 +47,29 @@ class Encoder:
         self._tokenizer = load_tokenizer(max_tokens=MAX_TOKENS)
         self._random = random.Random(seed)
 
-    def encode_row(self, row: Row) -> Example | None:
-        """Encode the question with its passage; None if the answer is cut off."""
+    def encode_row(self, row: Row, *, is_yes_no: bool = False) -> Example | None:
+        """Encode the question with its passage; None if the answer is cut off. The passage decides
+        a yes-or-no question without a span that says so."""
         text, answers = self._window(row)
-        example, found = self._pair(row.question, row.title, text)
-        example.relevant = float(bool(row.answers))
+        head = f"{row.title[:100]}. " if row.title else ""
+        found = self._tokenizer.encode(cut_question(row.question), head + text)
+        readable = [
+            k
+            for k, (begin, end) in enumerate(found.offsets)
+            if found.type_ids[k] == 1 and end > begin >= len(head)
+        ]
+        is_relevant = is_yes_no or bool(row.answers)
+        example = Example(found.ids, found.type_ids, readable, relevant=float(is_relevant))
         if row.answers:
-            _point(example, found, row.title[:100], text, answers)
+            _point(example, found.offsets, len(head), text, answers)
             if not example.starts:
                 return None
-        return example
-
-    def encode_yes_no(self, row: Row) -> Example:
-        """Encode a yes-or-no question with the passage that decides it, which has no span."""
-        text, _ = self._window(row)
-        example, _ = self._pair(row.question, row.title, text)
-        example.relevant = 1.0
         return example
 
     def encode_question(self, text: str, retrieve: bool) -> Example:
         """Encode a question alone."""
         found = self._tokenizer.encode(cut_question(text))
         return Example(found.ids, found.type_ids, [], retrieve=float(retrieve))
-
-    def _pair(self, question: str, title: str, text: str) -> tuple[Example, Any]:
-        found = self._tokenizer.encode(cut_question(question), _context(title[:100], text))
-        offsets, head = found.offsets, len(_context(title[:100], ""))
-        readable = [
-            k
-            for k, kind in enumerate(found.type_ids)
-            if kind == 1 and offsets[k][1] > offsets[k][0] and offsets[k][0] >= head
-        ]
-        return Example(found.ids, found.type_ids, readable), found
 
     def _window(self, row: Row) -> tuple[str, Sequence[str]]:
         """Cut some words out of a long passage, around the answer if there is one."""
@@ -102,48 +95,24 @@ def cut_question(question: str) -> str:
     return " ".join(question.split()[:48])[:300]
 
 
-def _context(title: str, text: str) -> str:
-    return f"{title}. {text}" if title else text
-
-
-def _point(example: Example, found: Any, title: str, text: str, answers: Sequence[str]) -> None:
+def _point(
+    example: Example,
+    offsets: Sequence[tuple[int, int]],
+    head: int,
+    text: str,
+    answers: Sequence[str],
+) -> None:
     """Set the targets of the answers, wherever they stand; of a long one every token inside."""
-    head = len(_context(title, ""))
-    for answer in answers:
-        answer = answer.strip(" .,;:")
-        if not answer:
-            continue
-        for match in re.finditer(re.escape(answer), text):
+    for answer in (answer.strip(" .,;:") for answer in answers):
+        for match in re.finditer(re.escape(answer), text) if answer else ():
             begin, stop = match.start() + head, match.end() + head
-            inside = [
-                k
-                for k in example.readable
-                if found.offsets[k][0] < stop and found.offsets[k][1] > begin
-            ]
-            if not inside or found.offsets[inside[-1]][1] < stop:
-                continue
-            if len(answer.split()) > SHORT:
-                example.starts += inside
-                example.ends += inside
-            else:
-                example.starts.append(inside[0])
-                example.ends.append(inside[-1])
+            inside = [k for k in example.readable if offsets[k][0] < stop and offsets[k][1] > begin]
+            if inside and offsets[inside[-1]][1] >= stop:
+                is_long = len(answer.split()) > SHORT
+                example.starts += inside if is_long else inside[:1]
+                example.ends += inside if is_long else inside[-1:]
         if example.starts:
             return
-
-
-@dataclass
-class Batch:
-    """Examples as tensors."""
-
-    ids: torch.Tensor
-    types: torch.Tensor
-    mask: torch.Tensor
-    readable: torch.Tensor
-    starts: torch.Tensor
-    ends: torch.Tensor
-    relevant: torch.Tensor
-    retrieve: torch.Tensor
 
 
 def collate(examples: Sequence[Example]) -> Batch:
@@ -154,21 +123,18 @@ def collate(examples: Sequence[Example]) -> Batch:
         return torch.tensor([row + [0] * (width - len(row)) for row in rows])
 
     def marked(rows: Iterable[list[int]]) -> torch.Tensor:
-        marks = torch.zeros(len(examples), width, dtype=torch.bool)
-        for i, row in enumerate(rows):
-            marks[i, row] = True
-        return marks
+        return torch.tensor([[i in row for i in range(width)] for row in map(set, rows)])
 
-    return Batch(
-        padded(e.ids for e in examples),
-        padded(e.types for e in examples),
-        padded([1] * len(e.ids) for e in examples),
-        marked(e.readable for e in examples),
-        marked(e.starts for e in examples),
-        marked(e.ends for e in examples),
-        torch.tensor([e.relevant for e in examples]),
-        torch.tensor([e.retrieve for e in examples]),
-    )
+    return {
+        "ids": padded(e.ids for e in examples),
+        "types": padded(e.types for e in examples),
+        "mask": padded([1] * len(e.ids) for e in examples),
+        "readable": marked(e.readable for e in examples),
+        "starts": marked(e.starts for e in examples),
+        "ends": marked(e.ends for e in examples),
+        "relevant": torch.tensor([e.relevant for e in examples]),
+        "retrieve": torch.tensor([e.retrieve for e in examples]),
+    }
 
 
 def batches(stream: Iterator[Example], tokens: int, shuffle: random.Random) -> Iterator[Batch]:

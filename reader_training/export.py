@@ -12,52 +12,49 @@ import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from reader_training.evaluate import (
     Measured,
-    Pool,
     best,
     f1,
     find_answers,
     for_calibration,
     held_out_rows,
     judge_grades,
+    pool,
     read_gold,
     read_retrieved,
 )
-from reader_training.onnx_graph import save_quantised, write_graph
+from reader_training.onnx_graph import write_network
 from reader_training.rows import Row
 from reader_training.torch_network import ReaderNetwork
 from selfcorrect_rag.evaluation.metrics import contains_answer
-from selfcorrect_rag.reader.network import READER, SHIPPED, TOKENIZER, WORDS
+from selfcorrect_rag.reader.network import SHIPPED, TOKENIZER, WORDS
 from selfcorrect_rag.reader.reader import CONFIG, PassageReading, Reader, ReaderCalibration, Span
 from selfcorrect_rag.thresholds import calibrate
 
 THRESHOLDS = [step / 20 for step in range(2, 16)]
 """Confidences at which answers and mistakes are counted, to choose ``answer_above`` by."""
 UNLABELLED = ("policyqa", "selqa", "covidqa")
-"""Sets without calibration: other passages answer their questions in words of their own, so that it
-is not known which of the retrieved ones do."""
+"""Sets without calibration: other passages answer their questions in other words, so that it is not
+known which of the retrieved ones do."""
 RIGHT = 0.6
 """F1 from which a span counts as right where the answer is a long one."""
 
 
-def holds(sentence: str, said: str, row: Row) -> bool:
-    """Whether a sentence, or the span in it, is the answer."""
-    return is_right(said, row) or contains_answer(sentence, row.answers)
-
-
 def is_right(said: str, row: Row) -> bool:
-    """Whether a span is the answer: it contains a short one, or shares most words of a long one."""
+    """Return whether a span contains a short answer, or shares most words of a long one."""
     short = [answer for answer in row.answers if len(answer.split()) <= 5]
     return contains_answer(said, short) or f1(said, row.answers) >= RIGHT
 
 
 def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
-    """Weights and offset of a logistic regression: features (rows, n), labels (rows,)."""
+    """Return weights and offset of a logistic regression: features (rows, n), labels (rows,)."""
     weights = torch.zeros(features.shape[1] + 1, requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
@@ -77,70 +74,54 @@ def fit_calibration(reader: Reader, rows: Sequence[Row]) -> ReaderCalibration:
 
     ``reader`` has no calibration yet.
     """
-    measured = read_retrieved(reader, rows, Pool(rows))
-    read = [
-        (m.row, reading, passage.text, states)
-        for m in [*measured, *read_gold(reader, rows)]
-        for reading, passage, states in zip(m.readings, m.passages, m.states, strict=True)
-        if reading.spans
-    ]
-    logits = torch.tensor(
-        [(_logit(r.relevant), *recover_logits(r.spans[0])) for _, r, _, _ in read]
-    )
-    states = torch.tensor([float(states) for _, _, _, states in read])
-    right = torch.tensor([float(is_right(r.spans[0].text, row)) for row, r, _, _ in read])
-    held = torch.tensor(
-        [
-            float(holds(text[slice(*r.spans[0].sentence)], r.spans[0].text, row))
-            for row, r, text, _ in read
-        ]
-    )
-    slope, offset = fit(logits[:, :1], states)
-    one, two, three = fit(logits[:, [1, 2]], right)
-    four, five, six = fit(logits[:, [1, 3]], held)
-    calibration = ReaderCalibration((slope, offset), (one, two, three), (four, five, six))
-    report(measured, calibration)
-    graded_rows = [
-        row._replace(scores=[_recalibrated(score, slope, offset) for score in row.scores])
-        for row in judge_grades(measured)
-    ]
-    found = calibrate(graded_rows).thresholds
-    thresholds = (round(found.upper, 3), round(found.lower, 3))
-    return calibration._replace(thresholds=thresholds)
-
-
-def report(measured: Sequence[Measured], calibration: ReaderCalibration) -> None:
-    """Print how many answers are right and wrong above each threshold."""
+    measured = read_retrieved(reader, rows, pool(rows))
+    logits, states, right, held = [], [], [], []
+    for m in [*measured, *read_gold(reader, rows)]:
+        for reading, passage, state in zip(m.readings, m.passages, m.states, strict=True):
+            for span in reading.spans[:1]:
+                sentence = passage.text[slice(*span.sentence)]
+                is_in = is_right(span.text, m.row) or contains_answer(sentence, m.row.answers)
+                logits.append((_logit(reading.relevant), *recover_logits(span)))
+                states.append(float(state))
+                right.append(float(is_right(span.text, m.row)))
+                held.append(float(is_in))
+    features = torch.tensor(logits)
+    relevant: Any = fit(features[:, :1], torch.tensor(states))
+    answer: Any = fit(features[:, [1, 2]], torch.tensor(right))
+    whole: Any = fit(features[:, [1, 3]], torch.tensor(held))
+    calibration = ReaderCalibration(tuple(relevant), tuple(answer), tuple(whole))
     known = [
         m._replace(readings=[_recalibrate(r, calibration) for r in m.readings]) for m in measured
     ]
+    report(known)
+    found = calibrate(judge_grades(known)).thresholds
+    return calibration._replace(thresholds=(round(found.upper, 3), round(found.lower, 3)))
+
+
+def report(measured: Sequence[Measured]) -> None:
+    """Print how many answers are right and wrong above each threshold."""
     for threshold in THRESHOLDS:
-        said = [(m.row, best(find_answers(m, threshold))) for m in known]
-        told = [holds(a.text, a.text, row) for row, a in said if a.confidence > threshold]
-        print(
-            f"above {threshold:.2f}: {sum(told) / len(known):.3f} right, "
-            f"{(len(told) - sum(told)) / len(known):.3f} wrong of all"
-        )
+        said = [(m.row, best(find_answers(m, threshold))) for m in measured]
+        told = [is_right(a.text, row) for row, a in said if a.confidence > threshold]
+        right, wrong = sum(told) / len(said), (len(told) - sum(told)) / len(said)
+        print(f"above {threshold:.2f}: {right:.3f} right, {wrong:.3f} wrong of all")
 
 
 def _recalibrate(reading: PassageReading, calibration: ReaderCalibration) -> PassageReading:
-    """A reading without calibration, with it; only its first span is."""
-    if not reading.spans:
-        return reading
-    (a, b, c), (d, e, f) = calibration.answer, calibration.sentence
-    logit, span, sentence = recover_logits(reading.spans[0])
-    found = reading.spans[0]._replace(
-        confidence=_probability(a * logit + b * span + c),
-        sentence_confidence=_probability(d * logit + e * sentence + f),
-    )
-    return reading._replace(spans=(found, *reading.spans[1:]))
+    """Return a reading without calibration, with it; of its spans only the first one."""
+    spans = list(reading.spans)
+    for span in spans[:1]:
+        logit, of_span, of_sentence = recover_logits(span)
+        spans[0] = span._replace(
+            confidence=_probability(calibration.answer, logit, of_span),
+            sentence_confidence=_probability(calibration.sentence, logit, of_sentence),
+        )
+    probability = _probability(calibration.relevant, _logit(reading.relevant))
+    return reading._replace(relevant=probability, spans=tuple(spans))
 
 
-def _recalibrated(grade: float, slope: float, offset: float) -> float:
-    return 2 * _probability(slope * _logit((grade + 1) / 2) + offset) - 1
-
-
-def _probability(logit: float) -> float:
+def _probability(weights: Sequence[float], *features: float) -> float:
+    logit = sum(a * b for a, b in zip((*features, 1.0), weights, strict=True))
     return 1 / (1 + math.exp(-logit))
 
 
@@ -161,18 +142,12 @@ def _logit(probability: float) -> float:
 
 
 def write_reader(network: ReaderNetwork, calibration: ReaderCalibration, folder: Path) -> None:
-    """Write a reader's folder: weights in eight bits, graph, calibration, tokenizer, and the word
-    embeddings, which training does not change."""
+    """Write a reader's folder: network, calibration, tokenizer, and the word embeddings, which
+    training does not change."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {
-        name: values.numpy()
-        for name, values in network.state_dict().items()
-        if not name.endswith("word_embeddings.weight")
-    }
-    save_quantised(tensors, (folder / READER).with_suffix(".safetensors"))
     for name in (WORDS, TOKENIZER):
         shutil.copy(SHIPPED / name, folder)
-    write_graph(folder, "reader")
+    write_network(network, folder)
     write_calibration(calibration, folder)
 
 
@@ -185,12 +160,12 @@ def write_calibration(calibration: ReaderCalibration, folder: Path) -> None:
 def main() -> None:
     """Export, load what was written, calibrate it, and write its calibration."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--checkpoint", type=Path, default=Path("build/reader/checkpoint.pt"))
+    parser.add_argument("--trained", type=Path, default=Path("build/reader/trained"))
     parser.add_argument("--out", type=Path, default=Path("build/reader/weights"))
     parser.add_argument("--most", type=int, default=500, help="Most questions to fit on.")
     args = parser.parse_args()
     network = ReaderNetwork()
-    network.load_state_dict(torch.load(args.checkpoint, weights_only=True)["network"])
+    network.load_state_dict(load_file(args.trained / "model.safetensors"))
     write_reader(network, ReaderCalibration(), args.out)
     rows = [row for row in for_calibration(held_out_rows()) if row.source not in UNLABELLED]
     random.Random(0).shuffle(rows)

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from selfcorrect_rag.evaluation.metrics import contains_answer
+
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 """The folder of real data, beside the checkout."""
 READING = ("covidqa", "fairytaleqa", "policyqa", "qed", "selqa")
@@ -50,23 +52,20 @@ def real_rows() -> Split:
     """
     split = Split([], [])
     for row in natural_questions():
-        _side(split, drawn(row.question, NQ_HELD_OUT)).append(row)
+        split[drawn(row.question, NQ_HELD_OUT)].append(row)
     # QED has questions of NQ-open: none may be on one side here and on the other there.
     trained, kept = ({_plain(row.question) for row in side} for side in split)
     for name in READING:
         for found in lines(DATA / "reading" / f"{name}.jsonl.gz"):
-            row = Row(
-                found["question"],
-                found["title"],
-                tidy(found["passage"]),
-                _answers(name, [tidy(answer) for answer in found["answers"]]),
-                name,
-            )
+            answers = [tidy(answer) for answer in found["answers"]]
+            answers = sorted(answers, key=len) if name == "qed" else answers
+            passage = tidy(found["passage"])
+            row = Row(found["question"], found["title"], passage, tuple(answers), name)
             if not all(answer in row.passage for answer in row.answers):
                 continue
             held_out = drawn(row.title, HELD_OUT)
             if _plain(row.question) not in (trained if held_out else kept):
-                _side(split, held_out).append(row)
+                split[held_out].append(row)
     return split
 
 
@@ -100,19 +99,65 @@ def tidy(text: str) -> str:
     return re.sub(r"`` ?| ?''", '"', text).replace(" -- ", " – ").strip()
 
 
-def _answers(name: str, answers: list[str]) -> tuple[str, ...]:
-    return tuple(sorted(answers, key=len) if name == "qed" else answers)
-
-
 def _plain(question: str) -> str:
     return " ".join(re.findall(r"\w+", question.lower()))
-
-
-def _side(split: Split, held_out: bool) -> list[Row]:
-    return split.held_out if held_out else split.train
 
 
 def encyclopedia() -> list[tuple[str, str]]:
     """Return further passages, of Wikipedia: title and text."""
     pages = json.loads((DATA / "2wikimultihopqa_corpus_6119.json").read_text())
     return [(page["title"], tidy(page["text"])) for page in pages]
+
+
+def popqa() -> list[Row]:
+    """Return PopQA's development questions, with their subject's page."""
+    rows = []
+    for found in lines(DATA / "popqa_dev_741.jsonl"):
+        page, answers = found["paragraphs"][0], tuple(found["answers"])
+        rows.append(Row(found["question"], page["title"], tidy(page["text"]), answers, "popqa"))
+    return rows
+
+
+def musique_hops() -> list[Row]:
+    """Return MuSiQue's first hops that are asked in words, with their paragraph."""
+    rows = []
+    for found in _musique():
+        for hop in found["question_decomposition"]:
+            page = found["paragraphs"][hop["paragraph_support_idx"]]
+            text, answers = tidy(page["paragraph_text"]), (hop["answer"],)
+            row = Row(hop["question"], page["title"], text, answers, "musique")
+            is_asked = "#" not in row.question and ">>" not in row.question
+            if is_asked and contains_answer(row.passage, row.answers):
+                rows.append(row)
+    return list(dict.fromkeys(rows))
+
+
+def hotpotqa() -> list[Row]:
+    """Return HotpotQA's questions that are not for yes or no; which passage answers is not said."""
+    return [
+        Row(found["question"], "", "", (found["answer"],), "hotpotqa")
+        for found in json.loads((DATA / "hotpotqa_train100.json").read_text())
+        if found["answer"] not in ("yes", "no")
+    ]
+
+
+def pages() -> list[tuple[str, str]]:
+    """Return the passages of PopQA, HotpotQA and MuSiQue, right ones and others."""
+    found = [
+        (page["title"], tidy(page["text"]))
+        for row in lines(DATA / "popqa_dev_741.jsonl")
+        for page in row["paragraphs"]
+    ]
+    corpus = json.loads((DATA / "hotpotqa_train100_corpus.json").read_text())
+    found += [(title, tidy("".join(text))) for title, text in corpus.items()]
+    found += [
+        (page["title"], tidy(page["paragraph_text"]))
+        for row in _musique()
+        for page in row["paragraphs"]
+    ]
+    return found
+
+
+def _musique() -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((DATA / "musique_train100.json").read_text())
+    return rows

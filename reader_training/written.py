@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from reader_training.kept_out import Place, text_of
+from benchmarks.own_documents.files import Place, text_of
 from reader_training.rows import HELD_OUT, Row, Split, drawn, encyclopedia
 
 QUESTIONS = Path(__file__).parent / "questions"
@@ -32,7 +32,7 @@ def written_rows(folder: Path = QUESTIONS) -> Split:
     aside."""
     split = Split([], [])
     for row in _all_rows(folder):
-        (split.held_out if drawn(row.title, HELD_OUT) else split.train).append(row)
+        split[drawn(row.title, HELD_OUT)].append(row)
     return split
 
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from reader_training.kept_out import write_texts
+from benchmarks.own_documents.files import write_texts
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.prompts.reading import is_refusal

@@ -9,12 +9,21 @@ from typing import Any
 
 import pytest
 
-from reader_training import kept_out, written
-from reader_training.kept_out import FILES, README, Place, text_of, write_texts
-from reader_training.mixture import requests_without_evidence
-from reader_training.negatives import Negatives
-from reader_training.never_trained import hotpotqa, musique_hops, popqa
-from reader_training.rows import DATA, HELD_OUT, Row, drawn, real_rows, tidy
+from benchmarks.own_documents import files as own_documents
+from benchmarks.own_documents.files import FILES, README, Place, text_of, write_texts
+from reader_training import written
+from reader_training.mixture import Negatives, requests_without_evidence
+from reader_training.rows import (
+    DATA,
+    HELD_OUT,
+    Row,
+    drawn,
+    hotpotqa,
+    musique_hops,
+    popqa,
+    real_rows,
+    tidy,
+)
 from reader_training.written import AROUND, FAR, QUESTIONS, file_text, place, written_rows
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}")
@@ -166,12 +175,7 @@ PAGE = ".TH COPYIT 5 2024\n.SH NAME\ncopyit \\- copies\n.SH KEYS\nKeys are \\fBt
 
 
 @pytest.mark.parametrize("name", ["copyit.1", "copyit.5.gz", "copyit.8"])
-@pytest.mark.parametrize("groff", [True, False])
-def test_manual_pages_are_read_as_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, groff: bool
-) -> None:
-    if not groff:
-        monkeypatch.setattr("shutil.which", lambda name: None)
+def test_manual_pages_are_read_as_text(tmp_path: Path, name: str) -> None:
     content = PAGE.encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     text, suffix = text_of(Place(str(tmp_path / name)))
@@ -188,7 +192,7 @@ def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "gone": Place(str(tmp_path / "gone.md")),
         "package": Place(README, "no-such-package"),
     }
-    monkeypatch.setattr(kept_out, "FILES", files)
+    monkeypatch.setattr(own_documents, "FILES", files)
     (tmp_path / "out").mkdir()
     assert write_texts(tmp_path / "out") == ["gone", "package"]
     assert (tmp_path / "out" / "here.md").read_text() == "# Here"

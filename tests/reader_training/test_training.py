@@ -1,7 +1,6 @@
 """Examples, losses, training, export to ONNX and figures, on a few small rows."""
 
 import random
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,24 +8,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from reader_training import export, mixture, train
 from reader_training.evaluate import (
     Measured,
     best,
-    exact,
     expected_error,
     f1,
     find_answers,
     interval,
     judge_grades,
-    normal,
     read_gold,
 )
 from reader_training.examples import MAX_TOKENS, NONE, SHORT, Encoder, Example, batches, collate
 from reader_training.rows import DATA, Row, Split
 from reader_training.torch_network import HeadLogits, ReaderNetwork, pretrained
-from reader_training.train import ReaderSettings, Trainer, compute_loss, rate_at, span_loss
+from reader_training.train import compute_loss, span_loss
 from selfcorrect_rag.reader import Reader
 from selfcorrect_rag.reader.network import Row as Ids
 from selfcorrect_rag.reader.network import load_tokenizer
@@ -97,13 +95,13 @@ def test_batches_are_padded_and_bounded() -> None:
     rows = [row("Zamość"), row("1871", passage="In 1871."), row()]
     made = [encode(each) for each in rows] * 400
     batch = collate(made[:3])
-    assert batch.ids.shape == batch.mask.shape == batch.readable.shape
-    assert batch.mask.sum(1).tolist() == [len(each.ids) for each in made[:3]]
-    assert batch.starts.sum(1).tolist() == [2, 1, 0]
-    assert batch.relevant.tolist() == [1.0, 1.0, 0.0]
-    assert collate([encoder.encode_question("Hello.", False)]).retrieve.tolist() == [0.0]
+    assert batch["ids"].shape == batch["mask"].shape == batch["readable"].shape
+    assert batch["mask"].sum(1).tolist() == [len(each.ids) for each in made[:3]]
+    assert batch["starts"].sum(1).tolist() == [2, 1, 0]
+    assert batch["relevant"].tolist() == [1.0, 1.0, 0.0]
+    assert collate([encoder.encode_question("Hello.", False)])["retrieve"].tolist() == [0.0]
     for each in islice(batches(iter(made), 512, random.Random(0)), 20):
-        assert each.ids.numel() <= 512
+        assert each["ids"].numel() <= 512
 
 
 def test_the_losses_are_of_the_targets_alone() -> None:
@@ -114,14 +112,8 @@ def test_the_losses_are_of_the_targets_alone() -> None:
     one = torch.tensor([[False, True, False], [False, False, False]])
     assert span_loss(logits, one, readable).item() == pytest.approx(np.log(1 + np.e), abs=1e-5)
     batch = collate([Encoder().encode_question("Hello.", False)])
-    heads = HeadLogits(*(torch.zeros_like(batch.ids).float(),) * 2, *(torch.zeros(1),) * 2)
+    heads = HeadLogits(*(torch.zeros_like(batch["ids"]).float(),) * 2, *(torch.zeros(1),) * 2)
     assert compute_loss(heads, batch).item() == pytest.approx(0.5 * np.log(2))
-
-
-def test_the_rate_rises_stays_and_falls() -> None:
-    settings = ReaderSettings(stages=(100, 900), warmup=10, decay=0.5, learning_rate=1.0)
-    assert [rate_at(settings, step) for step in (0, 9, 500, 750)] == [0.1, 1.0, 1.0, 0.5]
-    assert 0 < rate_at(settings, 999) < 0.01
 
 
 @pytest.fixture
@@ -139,22 +131,30 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}")
-def test_a_run_learns_resumes_and_refuses_another(small_rows: list[Row], tmp_path: Path) -> None:
-    settings = ReaderSettings(stages=(2, 2), batch_tokens=512, threads=1, save_every=3)
-    whole = Trainer(settings, tmp_path / "whole")
-    (tmp_path / "whole").mkdir()
-    losses = list(whole.run())
-    assert len(losses) == 4
-    (tmp_path / "cut").mkdir()
-    run = Trainer(settings, tmp_path / "cut").run()
-    assert [next(run) for _ in range(3)] == pytest.approx(losses[:3], abs=1e-3)
-    resumed = Trainer(settings, tmp_path / "cut")
-    assert list(resumed.run()) == pytest.approx(losses[3:], abs=1e-3)
-    with pytest.raises(SystemExit, match="checkpoint of another learning_rate"):
-        Trainer(replace(settings, learning_rate=1.0), tmp_path / "cut")
-    words: Any = whole.network.bert.embeddings["word_embeddings"]
-    untrained: Any = pretrained().bert.embeddings["word_embeddings"]
-    assert torch.equal(words.weight, untrained.weight)
+def test_a_run_learns_and_resumes(
+    small_rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "BATCH_TOKENS", 512)
+    train.train(tmp_path / "whole", (2, 2), save_steps=3)
+    step, taken = train.ReaderTrainer.training_step, []
+
+    def killed(self: Any, *args: Any, **given: Any) -> Any:
+        taken.append(self.state.global_step)
+        if len(taken) == 4:
+            raise KeyboardInterrupt
+        return step(self, *args, **given)
+
+    monkeypatch.setattr(train.ReaderTrainer, "training_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(tmp_path / "cut", (2, 2), save_steps=3)
+    train.train(tmp_path / "cut", (2, 2), save_steps=3)
+    assert taken == [0, 1, 2, 3, 3]
+    whole, cut = (load_file(tmp_path / n / "trained/model.safetensors") for n in ("whole", "cut"))
+    assert all(torch.allclose(whole[name], cut[name], atol=1e-3) for name in whole)
+    before = pretrained().state_dict()
+    moved = {name for name in whole if not torch.equal(whole[name], before[name])}
+    assert "bert.embeddings.word_embeddings.weight" not in moved
+    assert "bert.encoder.layer.0.attention.self.query.weight" in moved
 
 
 def test_an_exported_reader_computes_what_the_network_does(tmp_path: Path) -> None:
@@ -186,8 +186,7 @@ def test_calibration_fits_labels() -> None:
 
 
 def test_figures_of_answers() -> None:
-    assert normal("The  Eiffel-Tower!") == "eiffeltower"
-    assert (exact("the tower", ["Tower."]), exact("a towers", ["Tower"])) == (1.0, 0.0)
+    assert f1("The  Eiffel-Tower!", ["x", "eiffeltower"]) == 1.0
     assert f1("big red tower", ["red tower", "x"]) == pytest.approx(0.8)
     assert interval([1.0, 0.0] * 50).startswith("0.500 [0.4")
     assert expected_error([(0.95, True), (0.95, False), (0.1, False)]) == pytest.approx(1 / 3)

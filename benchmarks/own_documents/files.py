@@ -1,12 +1,8 @@
 """Thirty real files, as somebody may have them on a disk, that no training row comes from.
 
-`benchmarks/own_documents/questions.jsonl` asks about them.
-
-An assistant wrote the questions by reading the files, before any model was asked, and looked at no
-training code. None of the files is copied into the project: those of Python packages stand in the
-environment that constraints.txt pins, the others where Debian 12 installs them.
-
-A line of that file holds:
+Those of Python packages stand in the environment that constraints.txt pins, the others where
+Debian 12 installs them. An assistant wrote ``questions.jsonl`` by reading them before any model was
+asked, and looked at no training code. A line of it holds:
 
 - ``id``, ``question``, ``kind``, and ``file``, a key of `FILES`: the one that answers, or the
   nearest one to a question of the kind "unanswerable", whose answer stands in none of them.
@@ -20,7 +16,6 @@ A line of that file holds:
 
 import gzip
 import re
-import shutil
 import subprocess
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -76,23 +71,6 @@ FILES = {
 _GROFF_START = ".nh\n.de hy\n..\n.na\n.de ad\n..\n"
 _GROFF = ("groff", "-t", "-mandoc", "-Kutf8", "-Tutf8", "-P-cbou", "-rLL=100n")
 _HYPHENS = str.maketrans({"\u2010": "-", "\u2212": "-"})
-_ROFF_CHARACTERS = {
-    "(bu": "·",
-    "(co": "©",
-    "(em": "—",
-    "(en": "–",
-    "(aq": "'",
-    "(cq": "’",
-    "(oq": "‘",
-    "(dq": '"',
-    "(lq": "“",
-    "(rq": "”",
-    "(rs": "\\",
-    "(ti": "~",
-    "-": "-",
-    "e": "\\",
-    " ": " ",
-}
 
 
 def write_texts(folder: Path) -> list[str]:
@@ -118,7 +96,8 @@ def text_of(place: Place) -> tuple[str, str]:
     """A file as plain text, and the suffix of its name: .md for Markdown, .txt for all else.
 
     Raises:
-        FileNotFoundError: It is not on this machine; its package is not, PackageNotFoundError.
+        FileNotFoundError: it, or groff for a manual page, is not on this machine; if its package is
+            not, PackageNotFoundError.
     """
     if place.file == README:
         return _readme(place.package)
@@ -149,39 +128,7 @@ def _installed(place: Place) -> Path:
 
 
 def _manual(roff: str) -> str:
-    """A manual page as groff shows it, or without groff as `_plain` does."""
-    if not shutil.which(_GROFF[0]):
-        return _plain(roff)
     shown = subprocess.run(
         _GROFF, input=_GROFF_START + roff, capture_output=True, check=True, encoding="utf-8"
     )
     return shown.stdout.translate(_HYPHENS)
-
-
-def _plain(roff: str) -> str:
-    """The text of a page of man macros without indents; a page of mdoc macros comes out poorer."""
-    lines = []
-    for line in roff.splitlines():
-        if line.startswith(('.\\"', "'\\\"")):
-            continue
-        macro = re.match(r"[.'] *(\w*) *(.*)", line)
-        if not macro:
-            lines.append(_characters(line))
-            continue
-        name, rest = macro.groups()
-        words = [quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|(\S+)', rest)]
-        if name in ("TH", "SH", "SS", "TP", "IP", "PP", "P", "LP", "HP"):
-            lines.append("")
-        if name in ("TH", "SH", "SS", "B", "I", "SM", "UR"):
-            lines.append(_characters(" ".join(words)))
-        elif name in ("BR", "BI", "IB", "IR", "RB", "RI"):
-            lines.append(_characters("".join(words)))
-        elif name == "IP" and words:
-            lines.append(_characters(words[0]))
-    return "\n".join(lines) + "\n"
-
-
-def _characters(text: str) -> str:
-    """``text`` with roff's escapes as characters, and without those of fonts."""
-    text = re.sub(r"\\(f(\[\w*\]|\(\w\w|\w)|[&c/,])", "", text)
-    return re.sub(r"\\(\(..|.)", lambda found: _ROFF_CHARACTERS.get(found[1], ""), text)
