@@ -158,3 +158,8 @@ def test_an_object_that_cannot_be_described_equals_only_itself(made: Callable[[]
     assert len(seen) == 50
     one = made()
     assert identity(one) == identity(one)
+
+
+def test_options_without_weak_references_are_never_alike() -> None:
+    bound = chat().bind(stop=object())
+    assert identity(bound) != identity(bound)

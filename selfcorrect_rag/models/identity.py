@@ -45,9 +45,13 @@ def described(model: BaseChatModel | BaseLLM) -> str:
 
 def identity_of_object(thing: object) -> str:
     """Return an object's own fingerprint while it lives, never reused."""
+    fresh = f"{type(thing).__qualname__} {uuid.uuid4().hex}"
     if id(thing) not in _objects:
-        weakref.finalize(thing, _objects.pop, id(thing), None).atexit = False
-    return _objects.setdefault(id(thing), f"{type(thing).__qualname__} {uuid.uuid4().hex}")
+        try:
+            weakref.finalize(thing, _objects.pop, id(thing), None).atexit = False
+        except TypeError:  # such as object(): never cached
+            return fresh
+    return _objects.setdefault(id(thing), fresh)
 
 
 def _part(value: object) -> str:
