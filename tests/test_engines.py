@@ -126,6 +126,8 @@ def test_a_stream_shows_whole_characters_and_all_spaces(text: str) -> None:
         pieces = list(llm.stream("Who?"))
         assert "".join(pieces) == text.strip()
         assert not any("\ufffd" in piece for piece in pieces)
+        stop = text[4:8]  # in several pieces
+        assert "".join(llm.stream("Who?", stop=[stop])) == text[: text.index(stop)].strip()
 
 
 # Closing, forks
