@@ -78,11 +78,7 @@ def self_crag_builder(
     graph.add_conditional_edges(
         "beam_select",
         _next_segment,
-        {
-            "retrieval": "retrieve",
-            "continue": "generate_and_critique",
-            "done": "write_answer",
-        },
+        {"retrieval": "retrieve", "continue": "generate_and_critique", "done": "write_answer"},
     )
     return graph
 

@@ -17,7 +17,7 @@ from selfcorrect_rag.crag import add_correction
 from selfcorrect_rag.models.from_name import Evaluator
 from selfcorrect_rag.nodes.node import add_node
 from selfcorrect_rag.nodes.read_question import read_question
-from selfcorrect_rag.nodes.refine_strips import StripFilter, external_scores, internal_scores
+from selfcorrect_rag.nodes.refine_strips import StripFilter, strip_scores
 from selfcorrect_rag.nodes.rewrite_query import Rewriter
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.search.web_search import Web
@@ -85,8 +85,8 @@ class CorrectiveRetriever(BaseRetriever):
 
 def _documents(result: Mapping[str, Any]) -> list[Document]:
     """Return what was kept, without what was judged irrelevant."""
-    scored = [("internal", score) for score in internal_scores(result)]
-    scored += [("external", score) for score in external_scores(result)]
+    internal, external = strip_scores(result)
+    scored = [*(("internal", s) for s in internal), *(("external", s) for s in external)]
     if not scored:  # the knowledge, if any, is the best of what was dropped
         return []
     found = []

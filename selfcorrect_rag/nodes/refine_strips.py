@@ -78,9 +78,14 @@ def _strips_node(
                 note = f"{len(strips)} of {len(found)} strips of {source} were scored, {which}"
                 marks = {"notes": [note]}
             if strip_filter and texts:
-                kept = await _filtered(run, strip_filter, state["question"], texts)
-                for strip, keeps in zip(strips, kept, strict=True):
-                    strip |= {"kept": keeps, "score": RELEVANT if keeps else IRRELEVANT}
+                kind, name, question = EvaluatorFailed, "the strip filter", state["question"]
+                kept = await call_function(run, strip_filter, kind, name, question, texts)
+                with wrap_errors(kind, name):
+                    if len(kept) != len(texts):
+                        problem = f"{name} gave {len(kept)} values for {len(texts)} strips"
+                        raise kind(problem, "give one for each")
+                    for strip, keeps in zip(strips, map(bool, kept), strict=True):
+                        strip |= {"kept": keeps, "score": RELEVANT if keeps else IRRELEVANT}
             elif calls and not limit:
                 scores = await score(run, judge, state["question"], texts)
                 for strip, value in zip(strips, scores, strict=True):
@@ -113,20 +118,6 @@ def _first_of_each(strips: Sequence[Strip], most: int) -> list[Strip]:
         of_each[document] = of_each[document][:share]
         most -= len(of_each[document])
     return [strip for its in of_each.values() for strip in its]
-
-
-async def _filtered(
-    run: Run[Any], strip_filter: StripFilter, question: str, texts: list[str]
-) -> list[bool]:
-    """Return whether each strip is kept, as the filter says."""
-    name = "the strip filter"
-    given = await call_function(run, strip_filter, EvaluatorFailed, name, question, texts)
-    with wrap_errors(EvaluatorFailed, name):
-        kept = [bool(keeps) for keeps in given]
-        if len(kept) != len(texts):
-            problem = f"{name} gave {len(kept)} values for {len(texts)} strips"
-            raise EvaluatorFailed(problem, "give one for each")
-    return kept
 
 
 def decompose_text(text: str, how: Decomposition = "sentences") -> list[str]:
@@ -212,10 +203,10 @@ def recompose_knowledge(settings: CRAGSettings | None = None) -> Node[Any]:
         external = recompose(state["web_strips"], state["web_results"])
         run.emit("knowledge", internal=len(internal), external=len(external))
         knowledge = [*internal, *external]
-        lower = state["thresholds"].get("lower", IRRELEVANT)
+        lower, scores = state["thresholds"].get("lower", IRRELEVANT), strip_scores(state)
         judged: list[Judged | None] = [
             None if score is None else "relevant" if score >= lower else "irrelevant"
-            for score in (*internal_scores(state), *external_scores(state))
+            for score in (*scores[0], *scores[1])
         ]
         if not knowledge and state["grades"]:
             best = max(state["grades"], key=lambda grade: grade["score"])
@@ -239,24 +230,19 @@ def recompose(strips: Sequence[Strip], documents: Sequence[Document]) -> list[Do
     return knowledge
 
 
-def internal_scores(state: Mapping[str, Any]) -> list[float | None]:
-    """Return the best score, in [-1, 1], of each retrieved document with kept strips, its own or
-    one of theirs; None if nothing scored it."""
-    return _best_scores(state["passages"], state["strips"], state["grades"])
+def strip_scores(state: Mapping[str, Any]) -> tuple[list[float | None], list[float | None]]:
+    """Return the best score, in [-1, 1], of each retrieved document and of each page of the web
+    with kept strips, its own or one of theirs; None if nothing scored it."""
 
+    def best(
+        documents: Sequence[Document], strips: Sequence[Strip], grades: Sequence[Grade]
+    ) -> Any:
+        for i in range(len(documents)):
+            kept = [strip for strip in strips if strip["document"] == i and strip["kept"]]
+            scores = [strip["score"] for strip in kept if strip["score"] is not None]
+            scores += [grade["score"] for grade in grades if grade["document"] == i]
+            if kept:
+                yield max(scores, default=None)
 
-def external_scores(state: Mapping[str, Any]) -> list[float | None]:
-    """Return the same of each page of the web with kept strips."""
-    return _best_scores(state["web_results"], state["web_strips"], [])
-
-
-def _best_scores(
-    documents: Sequence[Document], strips: Sequence[Strip], grades: Sequence[Grade]
-) -> list[float | None]:
-    best = []
-    for i in range(len(documents)):
-        kept = [strip for strip in strips if strip["document"] == i and strip["kept"]]
-        scores = [strip["score"] for strip in kept if strip["score"] is not None]
-        scores += [grade["score"] for grade in grades if grade["document"] == i]
-        best += [max(scores, default=None)] if kept else []
-    return best
+    internal = best(state["passages"], state["strips"], state["grades"])
+    return list(internal), list(best(state["web_results"], state["web_strips"], []))

@@ -40,41 +40,39 @@ def rewrite_query(
     A model gets the paper's prompt, a function the question. If it fails, returns nothing usable,
     or a limit leaves it no call, the rule is used and a note says so.
     """
-    function: Any = None
-    if not isinstance(rewriter, str | Runnable) and takes_one(rewriter):
-        function = rewriter
-    llm = None
-    if rewriter is not None and function is None:
-        llm = as_language_model(rewriter, "rewriter")
+    is_function = not isinstance(rewriter, str | Runnable) and takes_one(rewriter)
+    llm = None if rewriter is None or is_function else as_language_model(rewriter, "rewriter")
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
-        question, marks = state["question"], Update()
-        query, is_made = question, not run.settings.rewrite
-        if not is_made and function is not None:
-            query = await call_function(run, function, ModelFailed, "the rewriter", question)
-        elif not is_made and llm is None:
-            query, is_made = keywords(question), True
-        elif not is_made and (limit := limit_met(state, run.settings, 1 + FOR_THE_ANSWER)):
-            query, is_made = keywords(question), True
+        question, by_rule = state["question"], keywords(state["question"])
+        if not run.settings.rewrite:
+            return _rewritten(run, question)
+        if rewriter is None:
+            return _rewritten(run, by_rule)
+        if llm is None:
+            function: Any = rewriter
+            text = await call_function(run, function, ModelFailed, "the rewriter", question)
+        elif limit := limit_met(state, run.settings, 1 + FOR_THE_ANSWER):
             marks = stopped(run, limit, "the query was made by rule")
-        elif not is_made and llm is not None:
-            query = await ask(run, llm, rewrite_prompt(question))
-        if not is_made:
-            lines = query.strip().splitlines() if isinstance(query, str) else []
-            query = lines[0].strip().removeprefix("query:").strip(" \"'") if lines else ""
-            if not 0 < len(query) <= LONGEST:
-                query = keywords(question)
-                marks = {"notes": ["the rewriter gave no usable query: it was made by rule"]}
-        run.emit("query_rewritten", query=query)
-        return {"web_query": query, **marks}
+            return {**_rewritten(run, by_rule), **marks}
+        else:
+            text = await ask(run, llm, rewrite_prompt(question))
+        lines = text.strip().splitlines() if isinstance(text, str) else []
+        query = lines[0].strip().removeprefix("query:").strip(" \"'") if lines else ""
+        if 0 < len(query) <= LONGEST:
+            return _rewritten(run, query)
+        return _rewritten(run, by_rule, "the rewriter gave no usable query: it was made by rule")
 
     def failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
-        query = keywords(state["question"])
-        run.emit("query_rewritten", query=query)
         note = f"rewriting failed: {fault.reason}: the query was made by rule"
-        return {"web_query": query, "notes": [note]}
+        return _rewritten(run, keywords(state["question"]), note)
 
     return Node("rewrite_query", step, CRAGSettings.of(settings), on_fault=failed)
+
+
+def _rewritten(run: Run[CRAGSettings], query: str, *notes: str) -> Update:
+    run.emit("query_rewritten", query=query)
+    return {"web_query": query, "notes": list(notes)}
 
 
 def keywords(question: str) -> str:

@@ -6,13 +6,7 @@ from typing import Any
 from langchain_core.documents import Document
 from langgraph.types import interrupt
 
-from selfcorrect_rag.errors import (
-    BadSettings,
-    Fault,
-    WebSearchFailed,
-    one_line,
-    wrap_errors,
-)
+from selfcorrect_rag.errors import BadSettings, Fault, WebSearchFailed, one_line, wrap_errors
 from selfcorrect_rag.intake import aas_documents, admit, as_documents, source_of, title_of
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
