@@ -1,24 +1,23 @@
 """Convert a file into sections of text and tables.
 
-Run as a program, in a separate process, it imports nothing of this package. kreuzberg reads
-office files and mail; what its version 4.10 gets wrong of Word and Excel is mended before. HTML is
-cleaned by lxml before, PDF is read by pypdf, and the rest is text.
+kreuzberg reads PDF, office files and mail; what its version 4.10 gets wrong of Word and Excel is
+mended before, and HTML is cleaned by lxml before. The rest is text.
 """
 
 import codecs
 import io
 import json
 import re
-import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from html import unescape
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 256 * 2**20, 2**30
+from selfcorrect_rag.errors import require
+
+MAX_BYTES, MAX_UNPACKED = 128 * 2**20, 512 * 2**20
 SHEETS = (".csv", ".tsv", ".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
 MAIL = (".eml", ".msg")
 _TITLED = (".epub", ".fb2", ".ipynb", ".org", ".rst")
@@ -119,10 +118,8 @@ def convert(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]
         found = [s for s in READERS.get(file.suffix, _text)(file) if s.text.strip()]
     except OSError as error:
         raise NotRead(error.strerror or str(error)) from error
-    except RecursionError as error:
-        raise NotRead("nested too deeply") from error
-    except zipfile.BadZipFile as error:
-        raise NotRead(f"broken archive: {error}") from error
+    except (RecursionError, zipfile.BadZipFile) as error:
+        raise NotRead(f"broken, or nested too deeply: {error}") from error
     if not found:
         raise NotRead("; ".join(file.faults) or "no text in it")
     for section in found:
@@ -237,33 +234,21 @@ def _json_rows(value: Any) -> Iterator[Section]:
 
 
 def _pdf(file: File) -> Iterator[Section]:
-    import pypdf
-
-    try:  # broken files raise all kinds of errors out of pypdf
-        reader = pypdf.PdfReader(io.BytesIO(file.data))
-        pages = len(reader.pages)
-        title = str((reader.metadata.title if reader.metadata else None) or file.title)
-    except Exception as error:
-        raise NotRead(f"broken or encrypted PDF: {error}") from error
-    empty = 0
-    for number in range(1, pages + 1):
-        try:
-            text = reader.pages[number - 1].extract_text()
-        except Exception as error:
-            file.faults.append(f"page {number}: {error}")
-            continue
-        empty += not text.strip()
-        # A hyphen at a line's end, between small letters, belongs to the line and not to the word.
-        text = re.sub(r"(?<=[^\W\d_])[-\u00ad\u2010] ?\n(?=[^\W\d_])(?=[^A-Z])", "", text)
-        yield Section(text, {"title": title, "page": number})
+    _, result = _by_kreuzberg(file.data, "application/pdf", "plain")
+    title, empty = result.metadata.get("title") or file.title, 0
+    for page in result.pages:
+        empty += not page["content"].strip()
+        # U+0002 is a hyphen of the line's end, not of the word.
+        text = page["content"].replace("\r\n", "\n").replace("\x02", "")
+        yield Section(text, {"title": title, "page": page["page_number"]})
     if empty:
-        file.faults.append(f"{empty} of {pages} pages have no text: a scan needs OCR first")
+        told = f"{empty} of {len(result.pages)} pages have no text: a scan needs OCR first"
+        file.faults.append(told)
 
 
 def _html(file: File) -> Iterator[Section]:
     """Read the main content of a page; navigation and the like are left out."""
-    from lxml import etree, html
-
+    etree, html = require("lxml.etree", "demo"), require("lxml.html", "demo")
     declared = re.search(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", file.data[:4096])
     text = file.text(declared and declared[1].decode("ascii").replace("iso-8859-1", "cp1252"))
     if not text.strip():
@@ -290,14 +275,12 @@ def _line(text: object) -> str:
 
 
 def _office(file: File) -> Iterator[Section]:
-    import kreuzberg
-
     if file.suffix in (".csv", ".tsv"):
         file.data = file.text().encode()
     elif zipfile.is_zipfile(io.BytesIO(file.data)):
         _mend(file)
     is_plain = file.suffix in MAIL + _SLIDES  # slides lose their notes in Markdown
-    kind = kreuzberg.detect_mime_type_from_path(file.path)
+    kind = require("kreuzberg", "demo").detect_mime_type_from_path(file.path)
     text, result = _by_kreuzberg(file.data, kind, "plain" if is_plain else "markdown")
     if file.suffix in SHEETS:
         names = result.metadata.get("sheet_names") or []
@@ -317,10 +300,13 @@ def _office(file: File) -> Iterator[Section]:
 
 def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, Any]:
     """Return the text of a file without escapes and padding of columns, and all of the result."""
-    import kreuzberg
-
-    options: dict[str, Any] = {"use_cache": False, "disable_ocr": True, "output_format": form}
-    config = kreuzberg.ExtractionConfig(**options)
+    kreuzberg = require("kreuzberg", "demo")
+    config = kreuzberg.ExtractionConfig(
+        use_cache=False,
+        disable_ocr=True,
+        output_format=form,
+        pages=kreuzberg.PageConfig(extract_pages=kind == "application/pdf"),
+    )
     try:
         result = kreuzberg.extract_bytes_sync(data, kind, config=config)
     except Exception as error:
@@ -373,23 +359,3 @@ READERS: dict[str, Callable[[File], Iterator[Section]]] = {
     ".pdf": _pdf,
 }
 """By suffix; all others are read as text if they are text."""
-ALONE = (_office, _html, _pdf)
-"""Those that run in a separate process, where a hang or a crash costs only one file."""
-
-
-def main() -> None:
-    """Print what `convert` returns, or the reason why a file is not read, as a line of JSON."""
-    with suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
-    path, encoding = sys.argv[1:]
-    try:
-        answer: Any = convert(Path(path), encoding or None)
-    except Exception as error:
-        answer = str(error) if isinstance(error, NotRead) else f"{type(error).__name__}: {error}"
-    print("\n" + json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()
