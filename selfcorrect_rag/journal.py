@@ -32,14 +32,8 @@ def read_rows(
     """Yield the rows of a file, each with its line (in a JSON list its place).
 
     Files are UTF-8, gzipped if their name ends in ``.gz``: JSON lines; a JSON list; a JSON object
-    with the list under ``data`` (ALCE), or with rows by id; CSV and TSV with named columns.
-
-    Args:
-        path: the file.
-        skipped: receives place and reason of each invalid row; None: the first one raises.
-
-    Raises:
-        BadRows: the file cannot be read or has no rows, or a row is invalid.
+    with the list under ``data`` (ALCE), or with rows by id; CSV and TSV with named columns. The
+    first invalid row raises `BadRows`, or ``skipped`` receives place and reason of each.
     """
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -98,11 +92,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        """Read ``path`` if it exists; nothing is written before the first row.
-
-        Raises:
-            BadRun: it cannot be read or is another kind of file; the message names the line.
-        """
+        """Read ``path`` if it exists; `BadRun` names the line if it is another kind of file."""
         self.path, self._lock = path, threading.Lock()
         self.rows: dict[str, dict[str, Any]] = {}
         """The rows by key; the last one of a key counts."""
@@ -142,12 +132,8 @@ def run_folder(out: Path) -> Path:
 def open_run(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
     """Lock ``folder`` for this process and store the run's settings in it; a kill frees the lock.
 
-    Args:
-        folder: made if missing.
-        settings: JSON values that decide the rows.
-
-    Raises:
-        BadRun: another process works there, or see :func:`check_run`.
+    ``settings`` are the JSON values that decide the rows. `BadRun` if another process works there,
+    and as :func:`check_run`.
     """
     check_run(folder, settings)
     folder.mkdir(parents=True, exist_ok=True)

@@ -40,7 +40,6 @@ COLUMNS = (
     *("stopped", "model_calls", "prompt_tokens", "generated_tokens", "seconds", "error", "kept"),
 )
 """The same for every graph; docs/batch.md says what each means."""
-CITATION = ("number", "title", "source", "quote")
 FAILURES = 32
 """First questions that must all fail until a run gives up, or as many as are in flight."""
 Show = Callable[[Mapping[str, Any]], object]
@@ -147,11 +146,7 @@ def batch_questions(
 
 
 def read_questions(files: Iterable[str | Path], keep: Sequence[str] = ()) -> list[Question]:
-    """Read the questions of JSONL and CSV files, with the columns to ``keep``; equal rows once.
-
-    Raises:
-        BadRows: a file cannot be read, a row is not a question, or no row has a kept column.
-    """
+    """Read the questions of JSONL and CSV files, with the columns to ``keep``; equal rows once."""
     found: dict[str, Question] = {}
     unknown = set(keep)
     for file in map(Path, files):
@@ -241,10 +236,11 @@ def answered(result: Mapping[str, Any], counted: Usage) -> dict[str, Any]:
         if not result.get("messages"):
             raise ValueError("the graph's result has neither an answer nor messages")
         answer = written_text(result["messages"][-1])
+    cited = ("number", "title", "source", "quote")
     row = {
         "answer": answer,
         "cited_answer": result.get("cited_answer") or answer,
-        "citations": [{n: c.get(n) for n in CITATION} for c in result.get("citations") or []],
+        "citations": [{key: c.get(key) for key in cited} for c in result.get("citations") or []],
         "action": result.get("action"),
         "grades": [g["score"] for g in result.get("grades") or [] if g.get("score") is not None],
         "notes": result.get("notes") or [],
@@ -320,9 +316,7 @@ def _ask_on_ray(
 def open_ray(cluster: Cluster) -> Iterator[Any]:
     """The module ``ray``, connected; a Ray that is started here ends with the block.
 
-    Raises:
-        MissingExtra: Ray is not installed.
-        BadRun: nothing answers at the address, or there are too few GPUs.
+    `BadRun` if nothing answers at the address, or there are too few GPUs.
     """
     # Read by Ray when it is imported; a user's own values stand.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -90,14 +90,7 @@ def read_spec(text: str) -> Spec:
 
 
 def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
-    """Read ``METHOD[:KEY=VALUE,...]:KEY=V1,V2,...``.
-
-    Returns:
-        The sweep, and its specs: the method itself first, then a variant for each value.
-
-    Raises:
-        BadMethod: it cannot be read.
-    """
+    """Read ``METHOD[:KEY=VALUE,...]:KEY=V1,V2,...``, and return its method and variants too."""
     base_text, _, swept = text.strip().rpartition(":")
     knob, _, given = swept.partition("=")
     if not (base_text and given):
@@ -113,11 +106,7 @@ def read_sweep(text: str) -> tuple[Sweep, list[Spec]]:
 
 
 def read_specs(methods: Sequence[str], sweeps: Sequence[Sequence[Spec]] = ()) -> list[Spec]:
-    """Read the variants of a run, and add those of sweeps; equal ones are asked once.
-
-    Raises:
-        BadMethod: there is none, one cannot be read, or two that differ have one name.
-    """
+    """Read the variants of a run, and add those of sweeps; equal ones are asked once."""
     specs: dict[str, Spec] = {}
     for spec in (*map(read_spec, methods), *(spec for variants in sweeps for spec in variants)):
         if specs.setdefault(spec.name, spec) != spec:
@@ -173,10 +162,8 @@ def labelled_options(question: Question) -> list[str]:
 def open_method(spec: Spec, parts: Any) -> Method:
     """Open a variant over the retriever and the models of ``parts``.
 
-    Args:
-        spec: the variant.
-        parts: has ``llm``, ``chat_model``, ``retriever``, ``settings(name, **given)`` and
-            ``graph(name, settings)``, as :class:`selfcorrect_rag.serving.parts.Parts` does.
+    ``parts`` has ``llm``, ``chat_model``, ``retriever``, ``settings(name, **given)`` and
+    ``graph(name, settings)``, as :class:`selfcorrect_rag.serving.parts.Parts` does.
     """
     spec = resolve_spec(spec, parts)
     if spec.kind not in PLAIN:

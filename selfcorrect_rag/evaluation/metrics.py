@@ -16,6 +16,7 @@ from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.evaluation.tasks import Outcome, Question
 
 Score = float | None
+Form = Literal["official", "strict"]
 Compare = Callable[[str, tuple[str, ...]], float]
 """A text and the accepted answers, of which there is at least one."""
 _ARTICLES = frozenset({"a", "an", "the"})
@@ -37,16 +38,8 @@ class Scores(NamedTuple):
     rows: tuple[Score, ...]
 
 
-def score(
-    rows: Sequence[tuple[Question, Outcome]],
-    metric: str,
-    form: Literal["official", "strict"] = "strict",
-) -> Scores:
-    """Score the rows of one method by a metric of :data:`METRICS`.
-
-    Raises:
-        BadArgument: an unknown metric.
-    """
+def score(rows: Sequence[tuple[Question, Outcome]], metric: str, form: Form = "strict") -> Scores:
+    """Score the rows of one method by a metric of :data:`METRICS`."""
     if metric not in METRICS:
         raise BadArgument(f"metric must be one of {', '.join(METRICS)}, got {metric}")
     found = tuple(getattr(METRICS[metric], form)(*row) for row in rows)

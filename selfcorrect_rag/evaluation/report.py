@@ -35,18 +35,11 @@ def score_run(run: Run, metric: str) -> dict[str, dict[str, float | None]]:
 
 
 def summary(
-    run: Run,
-    metrics: Sequence[str],
-    about: Mapping[str, Any],
-    sweeps: Sequence[Sweep] = (),
+    run: Run, metrics: Sequence[str], about: Mapping[str, Any], sweeps: Sequence[Sweep] = ()
 ) -> dict[str, Any]:
-    """Summarise a run as JSON values.
+    """Summarise a run as JSON values; ``about`` are its settings and fingerprints.
 
-    Args:
-        run: the run.
-        metrics: names of metrics.
-        about: settings and fingerprints of the run.
-        sweeps: those in the run; their variants are compared with their method alone.
+    Variants of a sweep are compared with their method alone.
     """
     scored = {metric: score_run(run, metric) for metric in metrics}
     questions = {question.id: question for question in run.questions}
@@ -143,13 +136,7 @@ def render_report(run: Run, made: Mapping[str, Any], title: str) -> str:
 
 def draw(made: Mapping[str, Any], x: str, labels: Mapping[str, str]) -> str:
     """Draw the means of methods with their intervals, and the share of questions that retrieved, as
-    SVG in base64; the same run gives the same text.
-
-    Args:
-        made: a summary.
-        x: what the labels are of.
-        labels: by the method's name, in order.
-    """
+    SVG in base64; the same run gives the same text. ``labels`` are by the method's name."""
     matplotlib, figures = require("matplotlib", "eval"), require("matplotlib.figure", "eval")
     methods = {labels[name]: made["methods"][name] for name in labels if name in made["methods"]}
     options = {"svg.hashsalt": x, "svg.fonttype": "none", "text.parse_math": False}

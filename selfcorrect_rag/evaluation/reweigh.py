@@ -56,13 +56,8 @@ def choose(
 ) -> tuple[str, Path] | None:
     """Choose among the candidates of a run: the answer, and the indices of its candidates.
 
-    Args:
-        candidates: of a result or its JSON, at least one.
-        settings: weights, path rule, beam width and depth.
-        options: answers of a closed set, if the settings name none.
-
-    Returns:
-        None if a path that might be better was not continued.
+    ``options`` are those of a closed set, if the settings name none. None if a path that might be
+    better was not continued.
     """
     allowed = list(settings.options) or list(options)
     if settings.closed or allowed:

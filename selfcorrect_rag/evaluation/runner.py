@@ -1,8 +1,8 @@
 """Runs methods over questions into a folder, from which a killed run is resumed.
 
-The folder holds ``settings.json`` and ``rows.jsonl``: one Outcome a line, appended as it comes; of
-two with one key the last counts. :func:`evaluate` is the whole of ``selfcorrect-rag eval``: it adds
-sweeps, ``summary.json`` and ``report.html``.
+The folder holds ``settings.json`` and ``rows.jsonl``, one Outcome a line, appended as it comes.
+:func:`evaluate` is the whole of ``selfcorrect-rag eval``: it adds sweeps, ``summary.json`` and
+``report.html``.
 """
 
 import asyncio
@@ -62,9 +62,6 @@ def evaluate(
 
     All options are read and checked before a model is opened. ``parts`` is as in
     :func:`~selfcorrect_rag.evaluation.methods.open_method`; the rest as in :func:`arun_methods`.
-
-    Raises:
-        BadRows, BadMethod, BadArgument: a part of the options cannot be used.
     """
     swept = [read_sweep(text) for text in options.sweeps]
     specs = read_specs(options.methods, [variants for _, variants in swept])

@@ -57,10 +57,6 @@ def bootstrap_mean(scores: Sequence[float], *, resamples: int = RESAMPLES) -> In
     """The mean with its percentile bootstrap interval (Efron and Tibshirani, 1993).
 
     Equal scores in any order give equal intervals. Of one score the interval is infinite.
-
-    Raises:
-        BadArgument: there are no scores, or some are not finite.
-        MissingExtra: scipy is not installed.
     """
     if not scores or not all(map(math.isfinite, scores)):
         raise BadArgument("scores must be one or more finite numbers")

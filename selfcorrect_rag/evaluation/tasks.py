@@ -142,11 +142,7 @@ def _hub_rows(source: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def question_of(row: Mapping[str, Any], number: int) -> Question:
-    """Read a row as a question; one without an id becomes ``row-NUMBER``.
-
-    Raises:
-        BadRows: it is not a question of its format.
-    """
+    """Read a row as a question; one without an id becomes ``row-NUMBER``."""
     if "golden_answers" in row and isinstance(row.get("metadata"), Mapping):
         row = {**row["metadata"], **row}  # FlashRAG keeps the other fields there
     signed = (name for name, form in FORMATS.items() if form.sign and row.get(form.sign))
@@ -202,10 +198,7 @@ def flatten(given: Any) -> list[str]:
 
 
 def _read_choices(given: Any, answers: list[str]) -> tuple[list[str], Mapping[str, str]]:
-    """Answers and options with letters, as Self-RAG writes ARC: keys 1 to 4 become A to D.
-
-    Options are a mapping, or ``{"label": [..], "text": [..]}``; answers are keys or texts.
-    """
+    """Answers and options with letters, as Self-RAG writes ARC: keys 1 to 4 become A to D."""
     options = dict(given) if isinstance(given, Mapping) else {}
     if isinstance(options.get("label"), list) and isinstance(options.get("text"), list):
         options = dict(zip(options["label"], options["text"], strict=False))
