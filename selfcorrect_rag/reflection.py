@@ -129,10 +129,22 @@ def retrieval_probability(reflection: Reflection) -> float:
     return probabilities({t: reflection["logprobs"][t] for t in _DECISION})[RETRIEVAL]
 
 
+def judgements(reflections: Iterable[Reflection]) -> dict[str, dict[str, float]]:
+    """Return the probabilities of the first readable reflection of each group."""
+    found: dict[str, dict[str, float]] = {}
+    for reflection in reflections:
+        if reflection["group"] not in found and is_readable(reflection):
+            found[reflection["group"]] = probabilities(reflection["logprobs"])
+    return found
+
+
 def critique_score(reflection: Reflection) -> float:
     """Return the score s of one critique token (A.3): the expected value of its group."""
-    values = VALUES[reflection["group"]]
-    return math.fsum(values[t] * p for t, p in probabilities(reflection["logprobs"]).items())
+    return _expected(reflection["group"], probabilities(reflection["logprobs"]))
+
+
+def _expected(group: str, judged: Mapping[str, float]) -> float:
+    return math.fsum(VALUES[group][token] * p for token, p in judged.items())
 
 
 def critique(
@@ -140,12 +152,15 @@ def critique(
 ) -> dict[str, float | None]:
     """Score a segment by the first readable reflection of each of the model's ``groups`` that have
     values; None without one."""
-    scores: dict[str, float | None] = dict.fromkeys(name for name in groups if name in VALUES)
-    for reflection in reflections:
-        group = reflection["group"]
-        if group in scores and scores[group] is None and is_readable(reflection):
-            scores[group] = critique_score(reflection)
-    return scores
+    return scores_of(judgements(reflections), groups)
+
+
+def scores_of(
+    judged: Mapping[str, Mapping[str, float]], groups: Sequence[str] = tuple(VALUES)
+) -> dict[str, float | None]:
+    """Return the scores of a segment's :func:`judgements`, as :func:`critique` does."""
+    known = [group for group in groups if group in VALUES]
+    return {g: _expected(g, judged[g]) if g in judged else None for g in known}
 
 
 def sequence_probability(logprob: float | None, tokens: int) -> float | None:

@@ -15,11 +15,11 @@ from selfcorrect_rag.prompts.self_rag import question_text, segment_prompt
 from selfcorrect_rag.reflection import (
     Group,
     ScoredSegment,
-    critique,
     is_readable,
+    judgements,
     path_score,
     path_terms,
-    probabilities,
+    scores_of,
     segment_terms,
     sequence_probability,
 )
@@ -173,13 +173,11 @@ def _candidate(
         dropped = f"hard constraint {broken[0]}"  # section 3.3: of the chosen tokens
     elif not segment["text"]:
         dropped = NO_TEXT
-    scores, weights, rule = critique(readable), settings.weights, settings.path_rule
+    judged, weights, rule = judgements(readable), settings.weights, settings.path_rule
+    scores = scores_of(judged)
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
     terms = segment_terms(scores, sequence, weights)
     path = [*scored(written), ScoredSegment(scores, sequence, step == "retrieve")]
-    judgements: dict[str, dict[str, float]] = {}
-    for reflection in readable:
-        judgements.setdefault(reflection["group"], probabilities(reflection["logprobs"]))
     return Candidate(
         depth=0,
         beam=beam,
@@ -188,7 +186,7 @@ def _candidate(
         passage=passage,
         text=segment["text"],
         pieces=segment["pieces"],
-        judgements=judgements,
+        judgements=judged,
         critique=scores,
         sequence_probability=sequence,
         hard=[str(r["group"]) for r in segment["reflections"] if r.get("prompted") == "hard"],
