@@ -94,6 +94,7 @@ def test_sequence_probability_is_a_geometric_mean() -> None:
     assert sequence_probability(math.log(0.9) + math.log(0.1), 2) == approx(0.3)
     assert sequence_probability(math.log(0.5), 1) == approx(0.5)
     assert sequence_probability(0.0, 0) == approx(1.0)
+    assert sequence_probability(1e-9, 1) == 1.0, "rounding lifts nothing above 1"
 
 
 logprobs = st.floats(-800, 0)
