@@ -9,6 +9,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag.models import ChatEvaluator
+from selfcorrect_rag.models.retrieval_evaluator import grading
 from selfcorrect_rag.prompts.crag import VerdictParser, prompt_for_one, prompt_for_several
 from tests.providers import LOGPROBS, Provider, Refused
 
@@ -179,16 +180,10 @@ def test_the_papers_prompts() -> None:
 
 
 async def test_grading_stays_out_of_token_streams() -> None:
-    evaluator = ChatEvaluator(Provider(answer=judge))
-
-    def grade(state: dict[str, Any]) -> dict[str, Any]:
-        return {"scores": evaluator.score(QUESTION, PASSAGES)}
-
-    async def agrade(state: dict[str, Any]) -> dict[str, Any]:
-        return {"scores": await evaluator.ascore(QUESTION, PASSAGES)}
-
+    grade = grading(ChatEvaluator(Provider(answer=judge)))
+    given = RunnableLambda(lambda state: {"question": QUESTION, "passages": PASSAGES})
     graph = StateGraph(dict)
-    graph.add_node("grade", RunnableLambda(grade, agrade))
+    graph.add_node("grade", given | grade)
     graph.add_edge(START, "grade")
     compiled = graph.compile()
     assert list(compiled.stream({}, stream_mode="messages")) == []

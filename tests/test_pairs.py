@@ -40,14 +40,6 @@ def build() -> Any:
 
 
 @pytest.mark.parametrize("context", CONTEXTS, ids=str)
-async def test_invoke_and_ainvoke(context: dict[str, Any]) -> None:
-    graph = build()
-    question = {"question": "Who?"}
-    now = graph.invoke(question, context=context)
-    assert timeless(now) == timeless(await graph.ainvoke(question, context=context))
-
-
-@pytest.mark.parametrize("context", CONTEXTS, ids=str)
 async def test_stream_and_astream(context: dict[str, Any]) -> None:
     graph = build()
     modes = ["updates", "custom", "values"]

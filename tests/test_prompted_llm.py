@@ -269,7 +269,7 @@ def test_a_note_says_that_no_judgement_was_readable() -> None:
     assert not any("readable" in note for note in readable["notes"])
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("most", [1, 3, 5, 13])
 @pytest.mark.parametrize(
     "shape",
     [
@@ -291,7 +291,7 @@ def test_an_answer_within_any_number_of_calls(shape: Any, most: int) -> None:
         assert (result["stopped"] is None) == (most >= 13)
 
 
-@pytest.mark.parametrize("most", [2, 3, 5, 8, 13])
+@pytest.mark.parametrize("most", [2, 5, 13])
 def test_a_closed_set_keeps_to_the_calls_too(most: int) -> None:
     model = Provider(answer=essay, **REFUSES)  # names no option, so that it is asked which one
     graph = create_self_rag(PromptedReflectionLLM(model), lambda query: PASSAGES)

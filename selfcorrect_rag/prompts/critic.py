@@ -23,15 +23,6 @@ from selfcorrect_rag.reflection import (
 
 SEPARATOR = "\n\n##\n"
 """The separator of a prompt's parts."""
-HEADINGS: Mapping[str, str] = {
-    "instruction": "Instruction",
-    "input": "Input",
-    "output": "Output",
-    "preceding_sentences": "Preceding sentences",
-    "segment": "Output",
-    "evidence": "Evidence",
-}
-"""Headings of an instance's fields in a prompt."""
 
 
 class Instance(NamedTuple):
@@ -101,12 +92,13 @@ def fields_text(instance: Instance, fields: Sequence[str], **headings: str) -> s
     """Return a paragraph with a heading for each field of ``instance`` that is not empty.
 
     Lines after a field's first are indented, so that no text can open another field, and all
-    is quoted. ``headings`` replace those of :data:`HEADINGS`.
+    is quoted. ``headings`` replace those of the paper, which are the fields' names.
     """
-    named = {**HEADINGS, **headings}
+    names = {field: field.replace("_", " ").capitalize() for field in fields}
+    names |= {"segment": "Output", **headings}
     texts = {field: getattr(instance, field).strip().splitlines() for field in fields}
     return "\n".join(
-        f"{named[field]}: " + quoted("\n  ".join(lines)) for field, lines in texts.items() if lines
+        f"{names[field]}: " + quoted("\n  ".join(lines)) for field, lines in texts.items() if lines
     )
 
 
