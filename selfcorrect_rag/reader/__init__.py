@@ -11,8 +11,7 @@ from selfcorrect_rag.errors import require
 if TYPE_CHECKING:
     from selfcorrect_rag.reader.network import ReaderEmbeddings
     from selfcorrect_rag.reader.reader import Reader
-    from selfcorrect_rag.reader.reader_evaluator import ReaderEvaluator
-    from selfcorrect_rag.reader.reader_llm import ReaderLLM
+    from selfcorrect_rag.reader.reader_llm import ReaderEvaluator, ReaderLLM
 
 __all__ = ["Reader", "ReaderEmbeddings", "ReaderEvaluator", "ReaderLLM"]
 
@@ -22,5 +21,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     for needed in ("numpy", "onnxruntime", "tokenizers"):
         require(needed, "demo")
-    modules = zip(__all__, ("reader", "network", "reader_evaluator", "reader_llm"), strict=True)
+    modules = zip(__all__, ("reader", "network", "reader_llm", "reader_llm"), strict=True)
     return getattr(import_module(f"{__name__}.{dict(modules)[name]}"), name)

@@ -1,4 +1,4 @@
-"""The reader as a ReflectionLLM: every answer stands in a passage."""
+"""The reader as a ReflectionLLM, whose answers all stand in a passage, and as CRAG's evaluator."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,9 @@ from langchain_core.runnables.config import run_in_executor
 from pydantic import Field, PrivateAttr
 
 from selfcorrect_rag import reflection as tokens
+from selfcorrect_rag.intake import MAX_TITLE
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, with_blanks
 from selfcorrect_rag.prompts.chat import segment_request
 from selfcorrect_rag.prompts.instruct_rag import inference_request
 from selfcorrect_rag.prompts.parts import Prompt, in_one_text
@@ -19,8 +21,10 @@ from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.reflection import Group, Reflection
 from selfcorrect_rag.state import Piece, Segment
-from selfcorrect_rag.thresholds import ANSWER_ABOVE
+from selfcorrect_rag.thresholds import ANSWER_ABOVE, Thresholds
 
+SEPARATOR = " // "
+"""Between the title and the text of a passage, as evaluators get it."""
 INPUT = "## Input:\n\n"
 """Self-RAG's mark between a task's instruction and the question."""
 FLOOR = 1e-6
@@ -140,6 +144,30 @@ class ReaderLLM(ReflectionLLM):
         utility = {tokens.UTILITY[-1]: useful, tokens.UTILITY[0]: 1 - useful}
         judged.append(_reflect(Group.ISUSE, utility))
         return _segment(text, judged if request.is_critical else [], sure, reading.tokens)
+
+
+class ReaderEvaluator(RetrievalEvaluator):
+    """Grades by the probability that a passage answers the question, from -1 to 1."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.thresholds = Thresholds(*reader.calibration.thresholds)
+
+    @property
+    def identity(self) -> str:
+        return f"reader evaluator {self.reader.identity}"
+
+    def score(self, question: str, passages: Sequence[str]) -> list[float]:
+        asked = [(question, _split_title(text)) for text in passages if text.strip()]
+        readings = self.reader.read(asked)
+        return with_blanks(passages, (2 * reading.relevant - 1 for reading in readings))
+
+
+def _split_title(text: str) -> Passage:
+    """Return a passage as evaluators get it, "title // text", with its title apart."""
+    title, found, rest = text.partition(SEPARATOR)
+    is_titled = found and len(title) <= MAX_TITLE and "\n" not in title
+    return Passage(title, rest) if is_titled else Passage("", text)
 
 
 class _Request(NamedTuple):

@@ -8,7 +8,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag.models.retrieval_evaluator import grade, grading, titled
 from selfcorrect_rag.reader.reader import Passage, ReaderCalibration
-from selfcorrect_rag.reader.reader_evaluator import ReaderEvaluator
+from selfcorrect_rag.reader.reader_llm import ReaderEvaluator
 from selfcorrect_rag.thresholds import Thresholds
 from tests.reader.scripted_network import word_reader
 from tests.reader.scripted_reader import ScriptedReader, reading
