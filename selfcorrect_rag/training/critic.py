@@ -61,15 +61,9 @@ class CriticInstance(Row):
     @property
     def instance(self) -> Instance:
         """The row as the prompts take it."""
-        is_whole = self.target_output or not self.preceding_sentences.strip()
-        return Instance(
-            self.instruction,
-            input=self.input,
-            output=self.output if is_whole else "",
-            preceding_sentences=self.preceding_sentences,
-            segment=self.target_output or self.output,
-            evidence=self.evidence,
-        )
+        before, segment = self.preceding_sentences, self.target_output or self.output
+        whole = self.output if self.target_output or not before.strip() else ""
+        return Instance(self.instruction, self.input, whole, before, segment, self.evidence)
 
 
 class CriticRow(Row):
@@ -169,13 +163,10 @@ def agreement(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
         By group the ``accuracy``, and the ``base_rate`` of always giving the commonest token; both
         in [0, 1], or None without pairs.
     """
-    found: dict[str, list[tuple[str, str]]] = {group: [] for group in TOKENS}
-    for right, given in pairs:
-        found[GROUP_OF[right]].append((right, given))
     accuracy: dict[str, float | None] = dict.fromkeys(TOKENS)
-    base_rate = accuracy.copy()
-    for group, some in found.items():
-        if some:
+    base_rate, every = accuracy.copy(), list(pairs)
+    for group in TOKENS:
+        if some := [pair for pair in every if GROUP_OF[pair[0]] == group]:
             accuracy[group] = fmean(right == given for right, given in some)
             base_rate[group] = max(Counter(right for right, _ in some).values()) / len(some)
     return {"accuracy": accuracy, "base_rate": base_rate}

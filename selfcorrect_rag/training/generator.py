@@ -274,11 +274,8 @@ def make_generator_data(
     """Add passages and reflection tokens to outputs (Algorithm 3): the generator's data.
 
     The same call resumes after a kill. In the run's folder, ``decisions.jsonl`` has what was
-    decided about each row; equal rows are judged once. ``critic`` and ``retriever``, which gives
-    the best passages first, are by default those that the options name.
-
-    Returns:
-        The number of ``rows``, and the counts of the control ``tokens`` written.
+    decided about each row. ``critic`` and ``retriever`` are by default those that the options name.
+    Returns the number of ``rows``, and the counts of the control ``tokens`` written.
     """
     rows, folder = read_rows(options.data, GeneratorRow), run_folder(options.out)
     once = {row.digest: row for row in rows}
@@ -373,11 +370,8 @@ def output_parts(output: str) -> Iterator[tuple[Part, bool]]:
 def generator_examples(
     rows: Sequence[GeneratorRow], tokenizer: ControlledTokenizer, longest: int
 ) -> Examples:
-    """Encode rows behind the prompt of inference, which is masked, each to at most ``longest`` ids.
-
-    A longer row loses the ends of its passages, the longest first. It is left out if that is not
-    enough.
-    """
+    """Encode rows behind the masked prompt of inference, each to at most ``longest`` ids: a longer
+    row loses the ends of its passages, the longest first, and is left out if that is not enough."""
     found = Examples()
     for row in rows:
         prompt = [(part._replace(shorten=0), False) for part in instruction_parts(row.question)]

@@ -94,14 +94,12 @@ class InstructRow(Row):
 def make_rationales(
     options: RationaleOptions, llm: Runnable[Any, Any] | None = None, progress: Progress = None
 ) -> dict[str, Any]:
-    """Let any LangChain LLM or chat model explain how documents lead to the known answer:
-    InstructRAG's data.
+    """Let any LangChain LLM or chat model explain how documents lead to the known answer.
 
-    A row has ``documents`` numbered as the rationale numbers them, the best one last as in the
-    official code, says whether the rationale is ``consistent`` (contains an answer), and has what
-    INSTRUCTRAG-FT learns from as chat messages: ``prompt`` (Table 11) and ``completion``. Returns
-    the counts of :func:`~.labelling.ask_all`, the share of ``consistent`` rationales (the paper:
-    0.89), and how many rows were ``written``.
+    A row has the ``documents`` as they are numbered, the best one last (official code); whether the
+    rationale is ``consistent`` (contains an answer); and ``prompt`` and ``completion`` as chat
+    messages (Table 11). Returns the counts of :func:`~.labelling.ask_all`, the share of
+    ``consistent`` rationales (the paper: 0.89), and how many rows were ``written``.
     """
     rows = read_rows(options.data, Sample)
     instruction = TASK_INSTRUCTIONS[options.dataset]
@@ -164,11 +162,9 @@ def train_instruct(
 
 
 def instruct_examples(rows: Sequence[InstructRow], tokenizer: Any, longest: int) -> Examples:
-    """Encode rows, each to at most ``longest`` ids; rationale and end are learned.
-
-    A row that is too long loses whole documents, the first and weakest first, down to one, as at
-    inference. The others keep their numbers, since the rationale names them so.
-    """
+    """Encode rows, each to at most ``longest`` ids; rationale and end are learned. A longer row
+    loses whole documents, the first and weakest first, down to one, as at inference. The others
+    keep their numbers, since the rationale names them so."""
     found = Examples()
     for row in rows:
         plain = tokenizer(quoted(row.rationale.strip()), add_special_tokens=False)["input_ids"]

@@ -1,6 +1,7 @@
 """Trainings of a critic, an evaluator and INSTRUCTRAG-FT at toy size."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from langchain_core.documents import Document
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.models import T5Evaluator
+from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.reflection import TOKENS, Group
@@ -19,6 +20,7 @@ from selfcorrect_rag.training.evaluator import (
     EvaluatorOptions,
     Graded,
     auc,
+    calibrate_evaluator,
     train_evaluator,
 )
 from selfcorrect_rag.training.fine_tuning import MASKED
@@ -250,3 +252,28 @@ def test_instruct_learns_and_reports(tmp_path: Path) -> None:
     words.eos_token = None
     with pytest.raises(BadTrainingData, match="end token"):
         instruct(tmp_path / "none", rows, (model, words))
+
+
+class LastNumber(RetrievalEvaluator):
+    """Grades a passage by the number that it ends with."""
+
+    def score(self, question: str, passages: Sequence[str]) -> list[float]:
+        return [float(passage.split()[-1]) for passage in passages]
+
+
+GOOD, BAD = [0.5 + n / 40 for n in range(12)], [-0.5 - n / 40 for n in range(12)]
+JUDGED = [
+    Graded(question=f"Who is {good}?", positives=(f"good {good}",), negatives=(f"bad {bad}",))
+    for good, bad in zip(GOOD, BAD, strict=True)
+]
+
+
+def test_thresholds_part_what_can_be_parted() -> None:
+    found = calibrate_evaluator(LastNumber(), JUDGED)
+    assert found["counts"] == {"correct": 12, "incorrect": 12, "ambiguous": 0}
+    assert -0.5 < found["thresholds"]["lower"] <= found["thresholds"]["upper"] < 0.5
+    assert found["action_accuracy"] == 1.0
+    assert len(found["held_out"]) == 2
+    assert calibrate_evaluator(LastNumber(), JUDGED[::-1]) == found  # whatever the file's order
+    assert json.loads(json.dumps(found)) == found
+    assert calibrate_evaluator(LastNumber(), JUDGED[:1])["held_out"] == []
