@@ -78,12 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
     except Exception as error:
         from selfcorrect_rag.cli.terminal import tell
-        from selfcorrect_rag.errors import SelfCorrectError
+        from selfcorrect_rag.errors import BadRows, SelfCorrectError
 
         if not isinstance(error, SelfCorrectError):
             raise
         tell(f"selfcorrect-rag: {error}", err=True)
-        return 2
+        return 1 if isinstance(error, BadRows) else 2
 
 
 if __name__ == "__main__":

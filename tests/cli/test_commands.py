@@ -289,8 +289,14 @@ def test_eval_compares_methods_and_says_what_stopped_it(
     assert main(given) == 0
     shown = capsys.readouterr()
     assert "self_rag: match" in shown.out
+    assert shown.out.count("n = 2") == 4
+    assert shown.out.count("0 of 2 failed") == 2
     assert "questions.jsonl:1: not JSON" in shown.err
     assert (out / "report.html").is_file()
+    questions.write_text("{", encoding="utf-8")
+    assert main(given) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"selfcorrect-rag: no valid question: {questions}:1: not JSON")
 
 
 def test_calibrate_chooses_thresholds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
