@@ -112,6 +112,9 @@ def test_an_end_id_that_is_text_is_not_shown() -> None:
         (segment,) = llm.generate_segments(PROMPTS[:1], max_tokens=20)
         assert (segment["text"], segment["finish_reason"]) == ("the inn", "end")
         assert segment["tokens"] == len(ids)
+        completion.finish_reason = "length"
+        stopped: Any = llm.generate(["Who?"], stop=["inn"]).generations[0][0].generation_info
+        assert (stopped["text"], stopped["finish_reason"]) == ("the", "stop")
 
 
 @pytest.mark.parametrize("text", ["the inn by the sea, naïve", "你好 🎈 there", "  in  "])
