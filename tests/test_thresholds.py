@@ -83,6 +83,11 @@ def test_no_other_thresholds_are_better(judged: list[Judged], worth: float) -> N
     assert calibrate(judged, ambiguous_worth=worth).action_accuracy == pytest.approx(best)
 
 
+def test_of_equals_the_most_cautious_are_chosen() -> None:
+    judged = rows((0.5, True), (-0.5, False))
+    assert calibrate(judged, ambiguous_worth=1.0).thresholds == Thresholds(upper=1.0, lower=-1.0)
+
+
 def test_measuring_other_rows() -> None:
     result = measure(rows((0.9, False), (0.7, True), (-0.2, True), (-1, False)), POPQA)
     assert result.counts == {"correct": 2, "incorrect": 1, "ambiguous": 1}
