@@ -15,6 +15,7 @@ from langgraph.types import Overwrite
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
 from selfcorrect_rag.errors import BadSettings, ModelFailed, NoDocument, NoQuestion
+from selfcorrect_rag.state import add_notes
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -177,6 +178,10 @@ def test_the_settings_of_a_turn_are_fixed_when_it_begins_and_a_fork_may_change_t
     assert made.invoke(None, fork)["score"] == pytest.approx(0.5 + 0.9 + 1.0 + 2.0)
     made.invoke({"question": "Who?"}, THREAD)
     assert made.get_state(THREAD).values["settings"] == {"depth": 3}, "not the last turn's"
+
+
+def test_a_turn_says_a_note_once() -> None:
+    assert add_notes(["one"], ["two", "one", "two"]) == ["one", "two"]
 
 
 # Settings
