@@ -69,8 +69,7 @@ def test_rows_are_those_of_a_local_run(
     ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # not the folder of the workers
-    with Index("own") as index:
-        index.add(Document(f"{name} wrote the book {n}.") for n, name in enumerate(NAMES))
+    Index("own").add(Document(f"{name} wrote the book {n}.") for n, name in enumerate(NAMES))
     asked = [{"question": f"Who wrote the book {n}?"} for n in range(len(NAMES))]
     file = write(tmp_path / "q.jsonl", *asked)
     tables = []
