@@ -8,6 +8,8 @@ from typing import Any
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
 Piece = tuple[str, float] | tuple[str, float, dict[str, float]]
@@ -90,15 +92,30 @@ class Provider(BaseChatModel):
             given = [(given, 1.0)] if given else []
         text = "".join(piece[0] for piece in given)
         usage = {"input_tokens": 10, "output_tokens": len(given), "total_tokens": 10 + len(given)}
+        if "tools" in options:
+            (tool,) = options["tools"]
+            call = {"name": tool["function"]["name"], "args": self._arguments(text), "id": "1"}
+            return AIMessage("", tool_calls=[call], usage_metadata=usage)
         logprobs = (
             {"content": content(given)} if "logprobs" in self.takes & options.keys() else None
         )
         return AIMessage(text, response_metadata={"logprobs": logprobs}, usage_metadata=usage)
 
+    def _arguments(self, text: str) -> dict[str, Any]:
+        labels = [line.rsplit(": ", 1)[-1] for line in text.splitlines()]
+        return {f"label_{number}": label for number, label in enumerate(labels, start=1)}
+
 
 def saying(text: str) -> Provider:
     """A model that gives this answer to whatever it is asked."""
     return Provider(answer=lambda prompt: text)
+
+
+class ToolCaller(Provider):
+    """One that can call tools, which LangChain makes structured output of."""
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Runnable[Any, Any]:
+        return self.bind(tools=[convert_to_openai_tool(tool) for tool in tools])
 
 
 LOGPROBS = {"takes": frozenset({"logprobs"})}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.output_parsers import JsonOutputParser
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.models.chat_model import usage_of
@@ -18,7 +19,7 @@ from selfcorrect_rag.models.classification import (
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
 from selfcorrect_rag.prompts.reading import LabelParser
 from selfcorrect_rag.reflection import probabilities
-from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited
+from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller
 
 RELEVANCE = Classification("Rating:", (ISREL.label_parser(),))
 SUPPORT = Classification("Score:", (ISSUP.label_parser(),))
@@ -48,6 +49,8 @@ def masses(*pieces: Any, task: Classification = SUPPORT) -> dict[str, float]:
     ("model", "mode", "calls"),
     [
         (Provider(answer=lambda p: "[Relevant]", **LOGPROBS), "logprobs", 1),
+        (ToolCaller(answer=lambda p: "[Relevant]", **REFUSES), "structured", 2),
+        (ToolCaller(answer=lambda p: "[Relevant]"), "structured", 2),
         (Provider(answer=lambda p: "[Relevant]", **REFUSES), "text", 2),
         (Provider(answer=lambda p: "[Relevant]"), "text", 1),
         (RunnableLambda(lambda prompt: "[Relevant]\nExplanation: so."), "text", None),
@@ -252,6 +255,27 @@ async def test_a_malformed_answer_is_retried_once_and_then_absent(
     mended = Provider(answer=lambda p: "[Relevant]" if "nothing" in p else malformed, **shape)
     (result,) = await ChatClassifier(mended).aclassify([RELEVANCE])
     assert result.predictions[0].label == RELEVANT  # type: ignore[union-attr]
+
+
+def test_a_server_that_ignores_the_schema_is_asked_for_text() -> None:
+    """As servers in OpenAI's format do whose model answers the prompt as it stands."""
+
+    class Ignoring(Provider):
+        def with_structured_output(self, schema: Any, **options: Any) -> Any:
+            parsed = JsonOutputParser()
+            return self | (lambda raw: {"raw": raw, "parsed": parsed.invoke(raw)})
+
+    classifier = ChatClassifier(Ignoring(answer=lambda prompt: "1: [Relevant]", **REFUSES))
+    (result,) = classifier.classify([Classification("1:", (ISREL.label_parser("1"),))])
+    assert classifier.mode == "text"
+    assert [prediction.label for prediction in result.predictions] == [RELEVANT]
+
+
+def test_malformed_structured_output() -> None:
+    classifier = ChatClassifier(ToolCaller(answer=lambda p: "perhaps", **REFUSES))
+    (result,) = classifier.classify([RELEVANCE])
+    assert (classifier.mode, result.predictions) == ("structured", [None])
+    assert len(result.results) == 3
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.prompted_runs import (
     prompts,
     reader,
 )
-from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, Refused
+from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, Refused, ToolCaller
 from tests.scripted import document
 
 ASKED: Any = {"question": QUESTION}
@@ -227,7 +227,7 @@ def test_a_prompt_is_parsed_by_its_parts() -> None:
     ("model", "is_hard"),
     [
         (Provider(answer=reader, **LOGPROBS), False),
-        (Provider(answer=hard(reader), **REFUSES), True),
+        (ToolCaller(answer=hard(reader), **REFUSES), True),
         (Provider(answer=hard(reader)), True),
         (Provider(answer=reader, **LOGPROBS).with_retry(), False),
     ],

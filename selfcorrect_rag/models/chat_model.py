@@ -152,13 +152,18 @@ class CallResult(NamedTuple):
     @property
     def text(self) -> str:
         """The answer's text without reasoning; empty without an answer."""
-        return written_text(self.answer)
+        return written_text(self.message)
+
+    @property
+    def message(self) -> Any:
+        """The raw message, also if structured output was parsed from it."""
+        return self.answer["raw"] if isinstance(self.answer, dict) else self.answer
 
 
 def usage_of(results: Sequence[CallResult]) -> tuple[int, int, int]:
     """Return how many calls these are, and the tokens that their models report to have read and
     written."""
-    reports = [getattr(result.answer, "usage_metadata", None) or {} for result in results]
+    reports = [getattr(result.message, "usage_metadata", None) or {} for result in results]
     read, written = (
         sum(report.get(key) or 0 for report in reports) for key in ("input_tokens", "output_tokens")
     )

@@ -1,7 +1,7 @@
 """Classification by any chat model: the label that it gives, and each label's probability.
 
-Critique, grading and closed sets all ask through :class:`ChatClassifier`, the one place that finds
-out whether a provider gives log-probabilities.
+Critique, grading and closed sets all ask through :class:`ChatClassifier`, the one
+place that finds out whether a provider gives log-probabilities, structured output, or neither.
 """
 
 import math
@@ -31,8 +31,8 @@ ABSENT = -100.0
 TOP_LOGPROBS = 20
 """``top_logprobs`` of a request, the most that OpenAI and vLLM allow."""
 
-Mode = Literal["logprobs", "text"]
-"""How a model is asked: with log-probabilities, or for plain text."""
+Mode = Literal["logprobs", "structured", "text"]
+"""How a model is asked: with log-probabilities, for structured output, or for plain text."""
 
 
 def tokens_of(message: Any) -> list[dict[str, Any]] | None:
@@ -130,22 +130,24 @@ class ClassificationResult:
     error: Exception | None = None
     """The provider's error, if it gave no answer."""
 
-    def take(self, result: CallResult) -> None:
+    def take(self, mode: Mode, result: CallResult) -> None:
         """Record a call; labels that an earlier one gave stay."""
         self.results.append(result)
         self.error = result.error
         if result.error is None:
-            pairs = zip(self.predictions, _read(self.task, result), strict=True)
+            read = _read_structured if mode == "structured" else _read_text
+            pairs = zip(self.predictions, read(self.task, result), strict=True)
             self.predictions = [old or new for old, new in pairs]
 
 
 class ChatClassifier:
     """Asks any LangChain chat model or LLM to choose among labels.
 
-    The first call detects the mode: log-probabilities of the answer's tokens, or plain text if the
-    provider refuses or ignores them. An answer without a readable label is retried once, with a
-    reminder of the labels, and then counts as absent. So does an error of the provider. Threads and
-    event loops may share one.
+    The first call detects the mode from its answers: log-probabilities of the answer's tokens,
+    structured output, plain text, in this order; a mode that the provider refuses, or ignores, is
+    not tried again. An answer without a readable label is retried once, with a reminder of the
+    labels, and then counts as absent. So does an error of the provider. Threads and event loops may
+    share one.
     """
 
     def __init__(self, model: Runnable[Any, Any], *, max_concurrency: int = 8) -> None:
@@ -202,24 +204,37 @@ class ChatClassifier:
     ) -> Calls[None]:
         results = yield [self._call(mode, each.task, is_retry) for each in tasks]
         for each, result in zip(tasks, results, strict=True):
-            each.take(result)
+            each.take(mode, result)
 
     def _detect_mode(self, first: ClassificationResult) -> Calls[None]:
         """Set :attr:`mode` by the first classification; it stays None if the provider fails."""
-        yield from self._ask("logprobs", [first])
-        if first.error is None and _has_logprobs(first.results[0].answer):
-            self.mode = "logprobs"
-        elif first.error is None and None not in first.predictions:
-            self.mode = "text"  # an answer without log-probabilities is one in plain text
-        elif first.error is None or is_refusal(first.error):
+        modes: tuple[Mode, ...] = ("logprobs", "structured", "text")
+        for mode in modes:
+            if mode == "text" and first.error is None and None not in first.predictions:
+                self.mode = mode  # an answer without log-probabilities is one in plain text
+                return
+            try:
+                call = self._call(mode, first.task)
+            except (NotImplementedError, AttributeError, TypeError, ValueError, NameError):
+                continue  # no structured output; LangChain's fallbacks say so by a NameError
+            (result,) = yield [call]
             first.predictions = [None] * len(first.task.fields)
-            yield from self._ask("text", [first])
-            self.mode = "text" if first.error is None else None
+            first.take(mode, result)
+            if result.error is None and _is_supported(mode, result):
+                self.mode = mode
+                return
+            if result.error is not None and not is_refusal(result.error):
+                return
 
-    def _call(self, mode: Mode, task: Classification, is_retry: bool) -> ModelCall:
-        prompt = f"{task.prompt}\n\n{_reminder(task)}" if is_retry else task.prompt
+    def _call(self, mode: Mode, task: Classification, is_retry: bool = False) -> ModelCall:
+        prompt = task.prompt
+        if is_retry:
+            prompt += f"\n\n{_reminder(task)}"
         if mode == "text":
             return self.model, prompt
+        if mode == "structured":
+            structured = self.model.with_structured_output  # type: ignore[attr-defined]
+            return structured(_schema(task), include_raw=True), prompt
         # A token has at least one character, so this many tokens never cut a label.
         longest = sum(len(f.name) + 3 + max(map(len, f.labels)) for f in task.fields)
         limit = {} if task.is_long else {"max_tokens": longest}
@@ -227,9 +242,34 @@ class ChatClassifier:
         return self.model.bind(**asked), prompt
 
 
-def _has_logprobs(message: Any) -> bool:
-    # With its token limit, a model that thinks aloud never gets to a label.
-    return tokens_of(message) is not None and not split_reasoning(as_text(message.content))[1]
+def _is_supported(mode: Mode, result: CallResult) -> bool:
+    """Return whether an answer shows that the model supports this mode."""
+    if mode == "structured":  # of a text such as "1: no", LangChain's JSON parser reads 1
+        return isinstance(result.answer, dict) and isinstance(result.answer.get("parsed"), Mapping)
+    if mode == "logprobs":  # with its token limit, a model that thinks aloud never gets to a label
+        has_tokens = tokens_of(result.answer) is not None
+        return has_tokens and not split_reasoning(as_text(result.answer.content))[1]
+    return True
+
+
+def _schema(task: Classification) -> dict[str, Any]:
+    """Return a JSON schema with a property for each field."""
+    properties = {
+        f"label_{number}": {
+            "type": "string",
+            "enum": list(field.labels),
+            "description": field.name or "The label that the answer begins with.",
+        }
+        for number, field in enumerate(task.fields, start=1)
+    }
+    return {
+        "title": "judgement",
+        "description": "What is answered.",
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def _reminder(task: Classification) -> str:
@@ -239,8 +279,20 @@ def _reminder(task: Classification) -> str:
     return f"Answer with these lines and nothing else, each with one of its labels:\n{lines}"
 
 
-def _read(task: Classification, result: CallResult) -> list[Prediction | None]:
-    """Return the predictions of an answer by field, with probabilities if it has any."""
+def _read_structured(task: Classification, result: CallResult) -> list[Prediction | None]:
+    """Return the predictions of a structured output, by field."""
+    parsed = result.answer.get("parsed")
+    given = parsed if isinstance(parsed, Mapping) else {}
+    predictions: list[Prediction | None] = []
+    for number, field in enumerate(task.fields, start=1):
+        value = normalized(str(given.get(f"label_{number}")).strip(" ."))
+        same = [label for label in field.labels if normalized(label) == value]
+        predictions.append(_hard(field, same[0]) if same else None)
+    return predictions
+
+
+def _read_text(task: Classification, result: CallResult) -> list[Prediction | None]:
+    """Return the predictions of a text answer by field, with probabilities if it has any."""
     tokens, text = tokens_of(result.answer), result.text
     predictions: list[Prediction | None] = []
     for field in task.fields:

@@ -235,12 +235,12 @@ class _Pending:
     def take_text(self, result: CallResult, stop: Sequence[str]) -> None:
         """Record the text of a call."""
         text = result.text
-        if was_cut(result.answer) or len(text) > LONGEST_ANSWER:
+        if was_cut(result.message) or len(text) > LONGEST_ANSWER:
             text, self.finish_reason = text[:LONGEST_ANSWER], "length"
         if found := [text.find(each) for each in stop if each in text]:
             text, self.finish_reason = text[: min(found)], "stop"
         self.text = text.strip()
-        logprobs = [token["logprob"] for token in tokens_of(result.answer) or ()]
+        logprobs = [token["logprob"] for token in tokens_of(result.message) or ()]
         self.mean_logprob = math.fsum(logprobs) / len(logprobs) if logprobs else None
         self.tokens = len(logprobs) or usage_of([result])[2]
 

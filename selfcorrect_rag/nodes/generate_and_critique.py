@@ -28,8 +28,8 @@ from selfcorrect_rag.state import Candidate, Limit, Segment, Source, Step
 
 NO_TEXT, UNREADABLE = "no text", "log-probabilities that are not numbers"
 """Why a candidate is dropped, besides hard constraints and pruning."""
-CALLS_AN_OPTION = 3
-"""Most calls to ask which option a text gives: two ways of asking a provider, and one retry."""
+CALLS_AN_OPTION = 4
+"""Most calls to ask which option a text gives: three ways of asking a provider, and one retry."""
 Request = tuple[int, Step, int | None]
 """A segment to be written: its beam, how it begins, and its passage."""
 
