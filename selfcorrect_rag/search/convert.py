@@ -1,13 +1,15 @@
 """Convert a file into sections of text and tables.
 
 kreuzberg reads PDF, office files and mail; what its version 4.10 gets wrong of Word and Excel is
-mended before, and HTML is cleaned by lxml before. The rest is text.
+mended before, and HTML is cleaned by lxml before. The rest is text. Run as a program, in a separate
+process, it imports nothing of this package.
 """
 
 import codecs
 import io
 import json
 import re
+import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from html import unescape
@@ -15,9 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.errors import require
-
-MAX_BYTES, MAX_UNPACKED = 128 * 2**20, 512 * 2**20
+MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 128 * 2**20, 512 * 2**20
 SHEETS = (".csv", ".tsv", ".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
 MAIL = (".eml", ".msg")
 _TITLED = (".epub", ".fb2", ".ipynb", ".org", ".rst")
@@ -248,7 +248,8 @@ def _pdf(file: File) -> Iterator[Section]:
 
 def _html(file: File) -> Iterator[Section]:
     """Read the main content of a page; navigation and the like are left out."""
-    etree, html = require("lxml.etree", "demo"), require("lxml.html", "demo")
+    from lxml import etree, html
+
     declared = re.search(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", file.data[:4096])
     text = file.text(declared and declared[1].decode("ascii").replace("iso-8859-1", "cp1252"))
     if not text.strip():
@@ -275,12 +276,14 @@ def _line(text: object) -> str:
 
 
 def _office(file: File) -> Iterator[Section]:
+    import kreuzberg
+
     if file.suffix in (".csv", ".tsv"):
         file.data = file.text().encode()
     elif zipfile.is_zipfile(io.BytesIO(file.data)):
         _mend(file)
     is_plain = file.suffix in MAIL + _SLIDES  # slides lose their notes in Markdown
-    kind = require("kreuzberg", "demo").detect_mime_type_from_path(file.path)
+    kind = kreuzberg.detect_mime_type_from_path(file.path)
     text, result = _by_kreuzberg(file.data, kind, "plain" if is_plain else "markdown")
     if file.suffix in SHEETS:
         names = result.metadata.get("sheet_names") or []
@@ -300,7 +303,8 @@ def _office(file: File) -> Iterator[Section]:
 
 def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, Any]:
     """Return the text of a file without escapes and padding of columns, and all of the result."""
-    kreuzberg = require("kreuzberg", "demo")
+    import kreuzberg
+
     config = kreuzberg.ExtractionConfig(
         use_cache=False,
         disable_ocr=True,
@@ -359,3 +363,23 @@ READERS: dict[str, Callable[[File], Iterator[Section]]] = {
     ".pdf": _pdf,
 }
 """By suffix; all others are read as text if they are text."""
+ALONE = (_office, _html, _pdf)
+"""Those that run in a separate process, where a hang or a crash costs only one file."""
+
+
+def main() -> None:
+    """Print what `convert` returns, or the reason why a file is not read, as a line of JSON."""
+    if sys.platform != "win32":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+    path, encoding = sys.argv[1:]
+    try:
+        answer: Any = convert(Path(path), encoding or None)
+    except NotRead as error:
+        answer = str(error)
+    print("\n" + json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

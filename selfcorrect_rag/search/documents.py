@@ -1,4 +1,4 @@
-"""Find files, convert them, cut them into passages, and index those.
+"""Find files, convert them in separate processes, cut them into passages, and index those.
 
 Nothing is indexed twice, and nothing is lost when a run is killed: a file is recorded as finished
 once all its passages are in the index. The next run skips finished files by their content, and in
@@ -7,8 +7,11 @@ earlier ones. A file that has vanished keeps its passages until a run prunes.
 """
 
 import hashlib
+import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -16,12 +19,16 @@ from pathlib import Path
 
 from langchain_core.documents import Document
 
+from selfcorrect_rag.errors import require
 from selfcorrect_rag.intake import title_line, valid
-from selfcorrect_rag.search.convert import NotRead, Section, convert
+from selfcorrect_rag.search import convert as converting
+from selfcorrect_rag.search.convert import NotRead, Section
 from selfcorrect_rag.search.index import BATCH_SIZE, Index, is_index, passage_id
 
 PASSAGE_WORDS, PASSAGE_OVERLAP = 120, 20
 """Default length: the papers' passages have 100 words; MiniLM reads about 180 at most."""
+TIME_LIMIT = 300.0
+"""Seconds that the conversion of a file may take."""
 # Scripts without spaces count by character, and a long run counts as several words.
 _WORD = re.compile(
     r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]|[^\s\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]{1,30}"
@@ -86,6 +93,25 @@ def find_files(paths: Iterable[str | Path]) -> Iterator[Path | Problem]:
 def source_name(path: Path) -> str:
     """Return the absolute path as text, even if the file system's bytes are not text."""
     return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
+
+
+def convert(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]:
+    """Return the sections of a file, and what could not be read of it, or raise `NotRead`."""
+    if converting.READERS.get(path.suffix.lower()) not in converting.ALONE:
+        return converting.convert(path, encoding)
+    require("lxml", "demo"), require("kreuzberg", "demo")
+    # Called by its path, it loads nothing of this package; -P: no file beside it is a library.
+    command = [sys.executable, "-P", converting.__file__, str(path), encoding or ""]
+    try:
+        run = subprocess.run(command, capture_output=True, timeout=TIME_LIMIT)
+    except subprocess.TimeoutExpired as error:
+        raise NotRead(f"takes longer than {TIME_LIMIT:g} s") from error
+    if run.returncode:
+        raise NotRead("the converter crashed on it")
+    answer = json.loads(run.stdout.splitlines()[-1])
+    if isinstance(answer, str):
+        raise NotRead(answer)
+    return [Section(*section) for section in answer[0]], answer[1]
 
 
 def load(

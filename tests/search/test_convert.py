@@ -15,7 +15,7 @@ import pytest
 from docx.oxml import parse_xml
 from langchain_core.documents import Document
 
-from selfcorrect_rag.search import Problem, convert, load
+from selfcorrect_rag.search import Problem, convert, documents, load
 
 from .stand_ins import pdf
 
@@ -294,3 +294,21 @@ def test_an_encoding_can_be_named(read: Any) -> None:
     assert (found.page_content, problems) == (text, [])
     (problem,) = read("b.txt", text.encode("gb18030"), encoding="no-such")[1]
     assert "give another --encoding" in problem.reason
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "reason"),
+    [("while True: pass", "takes longer than 1 s"), ("exit(1)", "the converter crashed on it")],
+)
+def test_a_file_that_hangs_or_crashes_costs_only_itself(
+    docs: Path, monkeypatch: pytest.MonkeyPatch, stand_in: str, reason: str
+) -> None:
+    program = docs.parent / "stand_in.py"
+    program.write_text(stand_in)
+    monkeypatch.setattr(convert, "__file__", str(program))
+    monkeypatch.setattr(documents, "TIME_LIMIT", 1.0)
+    (docs / "a.pdf").write_bytes(pdf("One."))
+    (docs / "b.txt").write_text("Fine.")
+    problems: list[Problem] = []
+    assert [d.page_content for d in load([docs], problems.append)] == ["Fine."]
+    assert [problem.reason for problem in problems] == [reason]
