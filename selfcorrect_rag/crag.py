@@ -6,7 +6,7 @@ recompose_knowledge -> generate.
 """
 
 from collections.abc import Hashable, Mapping
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.graph import END, START, StateGraph
@@ -42,17 +42,12 @@ class CRAGOptions(GraphOptions, total=False):
     rewriter: Rewriter | None
     """A model, or a function from the question, that gives search queries; by rule if None."""
     strip_filter: StripFilter | None
-    """A function from the question and strips to whether each is kept, instead of the evaluator's
-    scores."""
+    """A function from the question and strips to whether each is kept, instead of their scores."""
 
 
 class ApprovalGraph(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):
     """A compiled graph in which ``Command(resume=None)``, at which LangGraph 1.2 raises
     UnboundLocalError, is a refusal, as any unclear reply is."""
-
-    @classmethod
-    def of(cls, compiled: CompiledStateGraph[StateT, ContextT, InputT, OutputT]) -> Self:
-        return cls(**vars(compiled))  # as Pregel.copy makes a copy
 
     def stream(self, input: Any, *args: Any, **options: Any) -> Any:
         return super().stream(_refused_if_none(input), *args, **options)
@@ -62,9 +57,8 @@ class ApprovalGraph(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):
 
 
 def _refused_if_none(given: Any) -> Any:
-    if given == Command(resume=None) and isinstance(given, Command):
-        return Command(resume=False)
-    return given
+    is_none = isinstance(given, Command) and given == Command(resume=None)
+    return Command(resume=False) if is_none else given
 
 
 def create_crag(
@@ -89,7 +83,7 @@ def create_crag(
     """
     building, compiling = split_options({"name": "crag", **options})
     graph = crag_builder(llm, retriever, evaluator, web_search, **building)
-    return ApprovalGraph.of(graph.compile(**compiling))
+    return ApprovalGraph(**vars(graph.compile(**compiling)))  # as Pregel.copy makes a copy
 
 
 def crag_builder(
@@ -117,8 +111,7 @@ def crag_builder(
         add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
         graph.add_edge("rewrite_follow_up", "retrieve")
-    web = web_search
-    add_correction(graph, retriever, evaluator, web, chosen, retry_policy, cached=cached, **parts)
+    add_correction(graph, retriever, evaluator, web_search, chosen, retry_policy, cached, **parts)
     graph.add_edge("recompose_knowledge", "generate")
     graph.add_edge("generate", END)
     return graph
@@ -131,11 +124,11 @@ def add_correction(
     web_search: Web,
     settings: CRAGSettings,
     retry_policy: RetryPolicy | None = None,
+    cached: bool = False,
     *,
     rewriter: Rewriter | None = None,
     strip_filter: StripFilter | None = None,
     reranker: BaseDocumentCompressor | None = None,
-    cached: bool = False,
     cut_short: str | None = None,
 ) -> None:
     """Add the nodes and edges from ``retrieve`` to ``recompose_knowledge``, which Self-CRAG shares.
@@ -146,14 +139,10 @@ def add_correction(
     grade = grade_documents(judge, settings)
     refine = refine_strips(judge, settings, strip_filter=strip_filter)
     select = select_web_strips(judge, settings, strip_filter=strip_filter)
-    cached_strips = cached and strip_filter is None
-    for node, keys, is_cached in (
-        (grade, ["passages"], cached),
-        (refine, ["passages"], cached_strips),
-        (select, ["web_results"], cached_strips),
-    ):
-        policy = cache_policy(node, judge, keys) if is_cached else None
-        add_node(graph, node, retry_policy, policy)
+    add_node(graph, grade, retry_policy, cached and cache_policy(grade, judge, ["passages"]))
+    cached = cached and strip_filter is None
+    add_node(graph, refine, retry_policy, cached and cache_policy(refine, judge, ["passages"]))
+    add_node(graph, select, retry_policy, cached and cache_policy(select, judge, ["web_results"]))
     add_node(graph, retrieve_documents(retriever, settings, reranker), retry_policy)
     add_node(graph, rewrite_query(rewriter, settings), retry_policy)
     add_node(graph, search_the_web(web_search, settings), retry_policy)

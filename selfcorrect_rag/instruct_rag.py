@@ -1,8 +1,8 @@
 """InstructRAG (Algorithm 1) at inference, and the baselines it is compared with, as a graph.
 
-read_question -> retrieve -> choose_demonstrations -> write_rationale. Without
-retrieval the question goes to write_rationale at once; modes without demonstrations, and a
-retrieval that found nothing, skip choose_demonstrations.
+read_question -> retrieve -> choose_demonstrations -> write_rationale. Without retrieval the
+question goes to write_rationale at once; modes without demonstrations, and a retrieval that found
+nothing, skip choose_demonstrations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,8 +82,7 @@ def instruct_rag_builder(
         _after_retrieval,
         {"demonstrations": "choose_demonstrations", "no demonstrations": "write_rationale"},
     )
-    chooser = choose_demonstrations(demonstrations, chosen)
-    add_node(graph, chooser, retry_policy)
+    add_node(graph, choose_demonstrations(demonstrations, chosen))
     graph.add_edge("choose_demonstrations", "write_rationale")
     add_node(graph, write_rationale(model, chosen), retry_policy)
     graph.add_edge("write_rationale", END)

@@ -1,11 +1,11 @@
 """Self-CRAG: CRAG corrects the retrieval, Self-RAG writes from what that leaves (appendix B.2).
 
 read_question -> decide_retrieval -> retrieve -> CRAG's nodes -> recompose_knowledge ->
-generate_and_critique -> beam_select -> ... -> write_answer. What needs no
-evidence skips CRAG; later segments read the same knowledge.
+generate_and_critique -> beam_select -> ... -> write_answer. Questions that need no evidence skip
+CRAG; later segments read the same knowledge.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Unpack
 
 from langgraph.graph import END, StateGraph
@@ -40,7 +40,7 @@ def create_self_crag(
     """
     building, compiling = split_options({"name": "self_crag", **options})
     graph = self_crag_builder(llm, retriever, evaluator, web_search, **building)
-    return ApprovalGraph.of(graph.compile(**compiling))
+    return ApprovalGraph(**vars(graph.compile(**compiling)))
 
 
 def self_crag_builder(
@@ -62,24 +62,17 @@ def self_crag_builder(
     )
     add_generation(graph, model, chosen, "knowledge", follow_up, retry_policy, cached)
     parts["cut_short"] = "write_answer"
-    web = web_search
-    add_correction(graph, retriever, evaluator, web, chosen, retry_policy, cached=cached, **parts)
+    add_correction(graph, retriever, evaluator, web_search, chosen, retry_policy, cached, **parts)
 
-    graph.add_conditional_edges(
-        "decide_retrieval",
-        _next_segment,
-        {"retrieval": "retrieve", "continue": "generate_and_critique"},
-    )
+    steps: dict[Hashable, str] = {"retrieval": "retrieve", "continue": "generate_and_critique"}
+    graph.add_conditional_edges("decide_retrieval", _next_segment, steps)
     graph.add_conditional_edges(  # the deferred step also runs for an earlier, abandoned turn
         "recompose_knowledge",
         lambda state: "continue" if state["branches"] else "answered",
         {"continue": "generate_and_critique", "answered": END},
     )
-    graph.add_conditional_edges(
-        "beam_select",
-        _next_segment,
-        {"retrieval": "retrieve", "continue": "generate_and_critique", "done": "write_answer"},
-    )
+    ends = {**steps, "done": "write_answer"}
+    graph.add_conditional_edges("beam_select", _next_segment, ends)
     return graph
 
 

@@ -4,14 +4,13 @@ Each turn of its loop writes one segment on every beam; in short form there is o
 segment is a whole answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import RetryPolicy
-from typing_extensions import TypedDict
 
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
@@ -24,15 +23,9 @@ from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Input, SelfRAGOutput, SelfRAGState, Source
+from selfcorrect_rag.state import Input, SelfRAGOutput, SelfRAGState, Source
 
 SelfRAG = CompiledStateGraph[SelfRAGState, Any, Input, SelfRAGOutput]
-
-
-class Routing(TypedDict, total=False):
-    """The keys that edges read: LangGraph copies no others for them."""
-
-    beams: list[Beam]
 
 
 def create_self_rag(
@@ -53,10 +46,6 @@ def create_self_rag(
         A compiled graph. Its input is :class:`~selfcorrect_rag.state.Input`, its output
         :class:`~selfcorrect_rag.state.SelfRAGOutput`, its context
         :class:`~selfcorrect_rag.settings.SelfRAGSettings` or a dict of some of its fields.
-
-    Raises:
-        BadArgument: an argument is of the wrong kind.
-        BadSettings: ``settings`` are another graph's, or have an unknown name.
     """
     building, compiling = split_options({"name": "self_rag", **options})
     return self_rag_builder(llm, retriever, **building).compile(**compiling)
@@ -82,17 +71,11 @@ def self_rag_builder(
     )
     add_generation(graph, model, chosen, "passages", follow_up, retry_policy, cached)
     add_node(graph, retrieve(retriever, chosen, reranker), retry_policy)
-    graph.add_conditional_edges(
-        "decide_retrieval",
-        _next_segment,
-        {"retrieval": "retrieve", "no retrieval": "generate_and_critique"},
-    )
     graph.add_edge("retrieve", "generate_and_critique")
-    graph.add_conditional_edges(
-        "beam_select",
-        _next_segment,
-        {"retrieval": "retrieve", "no retrieval": "generate_and_critique", "done": "write_answer"},
-    )
+    steps: dict[Hashable, str] = {"retrieval": "retrieve", "no retrieval": "generate_and_critique"}
+    graph.add_conditional_edges("decide_retrieval", _next_segment, steps)
+    ends = {**steps, "done": "write_answer"}
+    graph.add_conditional_edges("beam_select", _next_segment, ends)
     return graph
 
 
@@ -129,7 +112,7 @@ def add_generation(
     graph.add_edge("write_answer", END)
 
 
-def _next_segment(state: Routing) -> str:
+def _next_segment(state: SelfRAGState) -> str:
     wanted = {beam["next"] for beam in state["beams"]}
     if "retrieve" in wanted:
         return "retrieval"

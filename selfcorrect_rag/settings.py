@@ -112,8 +112,7 @@ class SelfRAGSettings(Settings):
     """Partial answers kept after each segment."""
     form: Literal["long", "short"] = knob("long", "generate_and_critique")
     """long: an answer of several segments, each with its own evidence; short: one whole answer for
-    each passage, written past retrieval tokens to its end (the paper's short form, which closed
-    sets take)."""
+    each passage, written past retrieval tokens to its end (the paper's form for closed sets)."""
     depth: int = knob(7, "beam_select", ge=1, le=64)
     """Most segments of an answer in long form."""
     segment_tokens: int = knob(100, "generate_and_critique", ge=1, le=4096)
@@ -239,8 +238,7 @@ class InstructRAGSettings(Settings):
     """Task-specific instruction put after the question (the paper's are in
     instruct_prompts.TASK_INSTRUCTIONS); mode ft takes none."""
     rationale_tokens: int = knob(256, "write_rationale", ge=1, le=4096)
-    """Most tokens that a ReflectionLLM writes, reserved in the context; any other model has its own
-    limit."""
+    """Most tokens that a ReflectionLLM writes, reserved in the context; others have their own."""
     context_tokens: int | None = knob(None, "write_rationale", ge=1)
     """Tokens of prompt and rationale together; null asks the model. Documents that do not fit are
     dropped, the weakest first."""

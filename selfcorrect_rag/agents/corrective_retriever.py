@@ -57,16 +57,8 @@ class CorrectiveRetriever(BaseRetriever):
         add_node(graph, read_question(chosen))
         graph.add_edge(START, "read_question")
         graph.add_edge("read_question", "retrieve")
-        add_correction(
-            graph,
-            retriever,
-            evaluator,
-            web_search,
-            chosen,
-            rewriter=rewriter,
-            strip_filter=strip_filter,
-            reranker=reranker,
-        )
+        parts: Any = {"rewriter": rewriter, "strip_filter": strip_filter, "reranker": reranker}
+        add_correction(graph, retriever, evaluator, web_search, chosen, **parts)
         graph.add_edge("recompose_knowledge", END)
         self._graph = run_inside(graph.compile(name="correction"))
 

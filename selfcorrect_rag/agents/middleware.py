@@ -91,8 +91,7 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         """
         super().__init__()
         self._context = checked_context(graph, context)
-        self._graph, self._refusal = run_inside(graph), refusal
-        self._support: Support | None = support
+        self._graph, self._refusal, self._support = run_inside(graph), refusal, support
 
     @hook_config(can_jump_to=["end"])
     def before_agent(self, state: GroundedState, runtime: Runtime[Any]) -> dict[str, Any] | None:

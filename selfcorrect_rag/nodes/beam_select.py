@@ -37,13 +37,11 @@ def beam_select(
         ):
             marks = stopped(run, limit, f"the answer ends after segment {depth + 1}")
             beams = _best_first([{**beam, "next": None} for beam in beams])
-            notes = [*update.get("notes", []), *marks["notes"]]
-            update |= {**marks, "beams": beams, "notes": notes}
+            update |= {**marks, "beams": beams}
         path, score = beams[0]["segments"], beams[0]["score"]
-        if path:
-            answer = " ".join(segment["text"] for segment in path)
-            last = {"text": path[-1]["text"], "passage": path[-1]["passage"]}
-            run.emit("segment_chosen", **last, score=score, answer=answer)
+        answer = " ".join(segment["text"] for segment in path)
+        last = {"text": path[-1]["text"], "passage": path[-1]["passage"]}
+        run.emit("segment_chosen", **last, score=score, answer=answer)
         return update
 
     return Node("beam_select", step, SelfRAGSettings.of(settings))

@@ -47,8 +47,7 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
             answer = cited = NO_ANSWER
             notes.append(SILENT)
         elif is_numbered:
-            judged = enumerate(state["judged"], start=1)
-            relevant = [n for n, found in judged if found == "relevant"]
+            relevant = [n for n, found in enumerate(state["judged"], 1) if found == "relevant"]
             marked = read_marks(answer, len(knowledge), relevant)
             answer, cited = marked.answer, marked.cited
             citations = [_cite(state, n - 1, answer) for n in marked.numbers]

@@ -43,8 +43,7 @@ def generate_and_critique(
     other beam one. In short form a candidate is a whole answer.
 
     If a limit does not allow for all, the first ones of the best beam are written; a single one may
-    go without critique. A model that fails late ends the answer. ``source`` is the state key of the
-    passages.
+    go without critique. A model that fails late ends the answer. Passages are read from ``source``.
     """
     model = as_reflection_llm(llm)
 
@@ -52,7 +51,7 @@ def generate_and_critique(
         if is_ended(state):  # a retriever or an evaluator that failed late has ended the beams
             return {}
         settings, passages = run.settings, state[source]
-        beams, known = first_beams(state, "retrieve", range(len(passages))), state["candidates"]
+        beams, known = first_beams(state, range(len(passages))), state["candidates"]
         if source == "knowledge":  # all of it, for each beam that wants evidence (appendix B.2)
             every = list(range(len(passages)))
             beams = [{**b, "retrieved": every if b["next"] == "retrieve" else []} for b in beams]

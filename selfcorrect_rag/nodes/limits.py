@@ -32,7 +32,6 @@ class CallCounter(BaseCallbackHandler):
     ignore_retriever = True
 
     def __init__(self) -> None:
-        """Count from zero."""
         self.usage: Usage = {**FREE}
         self._parents: dict[UUID, UUID | None] = {}
         self._counted: set[UUID] = set()
@@ -142,8 +141,8 @@ def is_ended(state: Mapping[str, Any]) -> bool:
     return bool(beams) and not any(beam["next"] for beam in beams)
 
 
-def first_beams(state: Mapping[str, Any], step: Step, retrieved: Sequence[int] = ()) -> list[Beam]:
-    """Return the state's beams, or an initial one if it has none."""
+def first_beams(state: Mapping[str, Any], retrieved: Sequence[int] = ()) -> list[Beam]:
+    """Return the state's beams, or an initial one, which wants evidence, if it has none."""
     if state["beams"]:
         return cast(list[Beam], state["beams"])
-    return [Beam(segments=[], score=0.0, next=step, cut=None, retrieved=list(retrieved))]
+    return [Beam(segments=[], score=0.0, next="retrieve", cut=None, retrieved=list(retrieved))]

@@ -56,7 +56,6 @@ class Run(Generic[S]):
     def __init__(
         self, node: "Node[S]", given: Mapping[str, Any], config: RunnableConfig, is_async: bool
     ) -> None:
-        """Start a run of ``node`` on the state ``given``."""
         self.config, self.is_async = config, is_async
         try:
             self._runtime: Runtime[Any] | None = get_runtime()
@@ -158,11 +157,9 @@ class Node(Runnable[Any, Update], Generic[S]):
         *,
         begins_turn: bool = False,
     ) -> None:
-        """Make a node."""
         self.name, self.step, self.settings, self.on_fault = name, step, settings, on_fault
         self.begins_turn = begins_turn
         self.retry_policy: RetryPolicy | None = None
-        self._turn_settings: tuple[Mapping[str, Any], S] | None = None
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         running = self._run(input, config, is_async=False)
@@ -212,19 +209,12 @@ class Node(Runnable[Any, Update], Generic[S]):
         return update
 
     def turn_settings(self, state: Mapping[str, Any], context: object) -> S:
-        """Return the settings of a turn: those that it began with, or this node's and the context.
-
-        The settings in the state are checked once, when they change.
-        """
+        """Return the settings that a turn began with, or this node's and the context's."""
         given = None if self.begins_turn else state.get("settings")
         if given is None:
             return self.settings.merged(context)
-        known = self._turn_settings  # read once: another thread's turn may replace it
-        if known is None or known[0] != given:
-            cls = type(self.settings)
-            own = {name: value for name, value in given.items() if name in cls.model_fields}
-            self._turn_settings = known = given, cls(**own)
-        return known[1]
+        cls = type(self.settings)
+        return cls(**{name: value for name, value in given.items() if name in cls.model_fields})
 
 
 class GraphOptions(TypedDict, total=False):
@@ -281,8 +271,7 @@ def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePo
 
     LangGraph's own key is the whole input and the node's name, so that two models on one cache
     would collide, and the costs so far would miss. None for a model with configurable fields, whose
-    values the key cannot see. The node may not write messages or an answer, which a hit would
-    replay.
+    values the key cannot see. A node may not write messages or an answer: a hit would replay them.
     """
     # A wrapper holds the model as llm, model or critic.
     inside = [model, *(getattr(model, name, None) for name in ("llm", "model", "critic"))]

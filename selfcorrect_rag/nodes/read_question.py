@@ -27,11 +27,6 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
 
     The question is ``question``, else the last message if a human wrote it. Texts longer than the
     settings allow are cut, and notes say so. ``first`` gives further keys for the turn's settings.
-
-    Raises:
-        NoQuestion: at a run whose input asks nothing.
-        NoDocument: at a run with documents that are something else.
-        BadSettings: at a run with settings in ``configurable``, or of another graph.
     """
 
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:

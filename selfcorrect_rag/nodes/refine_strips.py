@@ -234,9 +234,7 @@ def strip_scores(state: Mapping[str, Any]) -> tuple[list[float | None], list[flo
     """Return the best score, in [-1, 1], of each retrieved document and of each page of the web
     with kept strips, its own or one of theirs; None if nothing scored it."""
 
-    def best(
-        documents: Sequence[Document], strips: Sequence[Strip], grades: Sequence[Grade]
-    ) -> Any:
+    def best(documents: Sequence[Document], strips: Sequence[Strip], grades: list[Grade]) -> Any:
         for i in range(len(documents)):
             kept = [strip for strip in strips if strip["document"] == i and strip["kept"]]
             scores = [strip["score"] for strip in kept if strip["score"] is not None]

@@ -32,7 +32,7 @@ def retrieve(
     find = _finder(retriever, reranker)
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
-        beams, passages = list(first_beams(state, "retrieve")), list(state["passages"])
+        beams, passages = list(first_beams(state)), list(state["passages"])
         wanting = [i for i, beam in enumerate(beams) if beam["next"] == "retrieve"]
         queries = {i: _query(state["question"], beams[i]) for i in wanting}
         found, notes = await find(state, run, list(dict.fromkeys(queries.values())))

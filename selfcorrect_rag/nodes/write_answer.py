@@ -28,8 +28,7 @@ RELEVANT = 0.5
 MAX_EXCERPT = 400
 """Maximum characters of a cited text that is not a quote; the whole is in ``citations``."""
 STANDARD = {"output_version": "v1"}
-"""The metadata of a message whose content is standard blocks: integrations convert them for their
-provider."""
+"""Metadata of a message of standard blocks, which integrations convert for their provider."""
 
 
 def write_answer(
@@ -82,14 +81,8 @@ def answered(
 ) -> Update:
     """Return the update with the answer, and the reply if a message asked; stream the reply.
 
-    Args:
-        state: the node's.
-        run: the node's; a chat model that streamed the answer has left its message there.
-        answer: without marks.
-        cited: with marks.
-        citations: what it cites.
-        llm: the model that wrote it, which the message names.
-        text: the whole reply, if it is more than ``cited``.
+    ``cited`` is the answer with marks, ``text`` the whole reply if it is more. The reply names
+    ``llm``, which wrote it; if it was streamed, its message is ``run.message``.
     """
     run.emit("answered", answer=answer, citations=len(citations))
     update: Update = {
@@ -242,7 +235,7 @@ def cited_passages(
 
 
 def cited_text(segments: Sequence[Candidate], citations: Sequence[Citation]) -> str:
-    """The segments, with ``[n]`` after each that cites a passage.
+    """Return the text of segments, with ``[n]`` after each that cites a passage.
 
     Citation marks in a segment's own text, copied from a page, become ``[3?]``.
     """

@@ -73,8 +73,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
     then its first demonstrations; the best document stays.
 
     The documents that the rationale's last paragraph names by number are useful, and cited unless
-    the answer is a refusal; a note says which of them were not shown. A baseline's whole output is
-    the answer.
+    the answer is a refusal; notes name those not shown. A baseline's whole output is the answer.
     """
     model = as_language_model(llm, "llm")
 
@@ -82,11 +81,10 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         size = sum(len(passage.page_content) for passage in state["passages"])
         prompt, fitted = await run.compute(_fit, model, run, state, characters=size)
         mode, numbering, notes = fitted["mode"], fitted["numbering"], fitted["notes"]
-        given: Any = [HumanMessage("".join(part.text for part in prompt.parts))]
-        given = prompt if is_llm(model) else given
-        options: dict[str, Any] = {}
-        if isinstance(model_behind(model), ReflectionLLM):
-            options["max_tokens"] = run.settings.rationale_tokens
+        message = HumanMessage("".join(part.text for part in prompt.parts))
+        given: Any = prompt if is_llm(model) else [message]
+        is_limited = isinstance(model_behind(model), ReflectionLLM)
+        options = {"max_tokens": run.settings.rationale_tokens} if is_limited else {}
         text = (await ask(run, model, given, stream=True, **options)).strip()
         shown = len(numbering)
         run.emit("rationale_written", text=text, mode=mode, documents=shown)
