@@ -71,8 +71,7 @@ class Reflection(TypedDict):
 
 
 Critique = Mapping[str, float | None]
-"""Score by each judging group that the model has: ISREL and ISSUP in [0, 1], ISUSE in [-1, 1]; None
-without such a token."""
+"""Score by judging group: ISREL and ISSUP in [0, 1], ISUSE in [-1, 1]; None without a token."""
 
 
 class Weights(NamedTuple):
@@ -138,29 +137,20 @@ def judgements(reflections: Iterable[Reflection]) -> dict[str, dict[str, float]]
     return found
 
 
-def critique_score(reflection: Reflection) -> float:
-    """Return the score s of one critique token (A.3): the expected value of its group."""
-    return _expected(reflection["group"], probabilities(reflection["logprobs"]))
+def critique(reflections: Iterable[Reflection]) -> dict[str, float | None]:
+    """Score a segment by the first readable reflection of each judging group."""
+    return scores_of(judgements(reflections))
 
 
-def _expected(group: str, judged: Mapping[str, float]) -> float:
-    return math.fsum(VALUES[group][token] * p for token, p in judged.items())
-
-
-def critique(
-    reflections: Iterable[Reflection], groups: Sequence[str] = tuple(VALUES)
-) -> dict[str, float | None]:
-    """Score a segment by the first readable reflection of each of the model's ``groups`` that have
-    values; None without one."""
-    return scores_of(judgements(reflections), groups)
-
-
-def scores_of(
-    judged: Mapping[str, Mapping[str, float]], groups: Sequence[str] = tuple(VALUES)
-) -> dict[str, float | None]:
-    """Return the scores of a segment's :func:`judgements`, as :func:`critique` does."""
-    known = [group for group in groups if group in VALUES]
-    return {g: _expected(g, judged[g]) if g in judged else None for g in known}
+def scores_of(judged: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
+    """Return the score s of each judging group (A.3), the expected value of its tokens under a
+    segment's :func:`judgements`; None without one."""
+    return {
+        group: math.fsum(values[token] * p for token, p in judged[group].items())
+        if group in judged
+        else None
+        for group, values in VALUES.items()
+    }
 
 
 def sequence_probability(logprob: float | None, tokens: int) -> float | None:
@@ -184,8 +174,7 @@ def segment_terms(scores: Critique, sequence: float | None, weights: Weights) ->
     """Return the terms that :func:`segment_score` sums, p(y) first."""
     terms = [Term(name="p(y)", weight=weights.sequence, value=sequence or 0.0)]
     for group, weight in zip(VALUES, weights[1:], strict=True):
-        if group in scores:
-            terms.append(Term(name=group, weight=weight, value=scores[group] or 0.0))
+        terms.append(Term(name=group, weight=weight, value=scores[group] or 0.0))
     return terms
 
 
@@ -215,8 +204,8 @@ def path_terms(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
     each: list[float] = []
     for segment in segments[first:]:
         scores = dict(segment.critique)
-        for group in before.keys() & scores.keys():
-            path, score = before[group], scores[group]
+        for group, path in before.items():
+            score = scores[group]
             if score is None:
                 is_asked = segment.retrieved or not path
                 score = 0.0 if is_asked else math.fsum(path) / len(path)
@@ -234,10 +223,7 @@ def best_path_score(
     No segment scores above the sum of the weights; ISUSE counts once, at the end. A path whose best
     is no better than a finished one's need not be continued.
     """
-    groups = segments[-1].critique if segments else VALUES
-    possible = (w if group in groups else 0.0 for group, w in zip(VALUES, weights[1:], strict=True))
-    isrel, issup, at_end = possible
-    most = weights.sequence + isrel + issup
+    most, at_end = weights.sequence + weights.isrel + weights.issup, weights.isuse
     if rule == "sum":
         return path_score(segments, weights, rule) + further * most + at_end
     if rule == "product":

@@ -13,7 +13,7 @@ from selfcorrect_rag.models.classification import ABSENT
 from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.prompts.chat import joint_critique_prompt, segment_request
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE, Instance
-from selfcorrect_rag.reflection import Group, critique_score, retrieval_probability
+from selfcorrect_rag.reflection import Group, critique, retrieval_probability
 from tests.prompted_runs import (
     NOVEL,
     PASSAGES,
@@ -44,8 +44,8 @@ def test_a_candidate_with_probabilities() -> None:
     ]
     assert [r["position"] for r in segment["reflections"]] == [0, 3, 4]
     assert {r["prompted"] for r in segment["reflections"]} == {"soft"}
-    scores = [critique_score(each) for each in (isrel, issup, isuse)]
-    assert scores == pytest.approx([1.0, 0.75, 0.5 * 1 + 0.25 * 0.5 - 0.25])
+    scores = critique([isrel, issup, isuse])
+    assert [*scores.values()] == pytest.approx([1.0, 0.75, 0.5 * 1 + 0.25 * 0.5 - 0.25])
     # ISREL, the answer, the joined critique.
     assert segment["requests"] == len(model.calls) == 3
     assert (segment["prompt_tokens"], segment["tokens"]) == (30, 1 + 2 + 7)

@@ -214,7 +214,7 @@ async def arun(calls: Calls[Result], max_concurrency: int) -> Result:
         return stop.value  # type: ignore[no-any-return]
 
 
-def is_refusal(error: Exception | None) -> bool:
+def is_bad_request(error: Exception | None) -> bool:
     """Return whether an error is about the request, such as an unsupported option."""
     status = getattr(error, "status_code", None)
     if isinstance(status, int):

@@ -18,7 +18,7 @@ from selfcorrect_rag.models.chat_model import (
     Calls,
     ModelCall,
     arun,
-    is_refusal,
+    is_bad_request,
     run,
     split_reasoning,
 )
@@ -223,7 +223,7 @@ class ChatClassifier:
             if result.error is None and _is_supported(mode, result):
                 self.mode = mode
                 return
-            if result.error is not None and not is_refusal(result.error):
+            if result.error is not None and not is_bad_request(result.error):
                 return
 
     def _call(self, mode: Mode, task: Classification, is_retry: bool = False) -> ModelCall:

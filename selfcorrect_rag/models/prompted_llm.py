@@ -15,7 +15,7 @@ from selfcorrect_rag.models.chat_model import (
     CallResult,
     Calls,
     arun,
-    is_refusal,
+    is_bad_request,
     model_name,
     run,
     usage_of,
@@ -45,7 +45,7 @@ from selfcorrect_rag.prompts.critic import (
     Instance,
 )
 from selfcorrect_rag.prompts.parts import Prompt
-from selfcorrect_rag.reflection import TOKENS, Group, Reflection, critique_score
+from selfcorrect_rag.reflection import TOKENS, Group, Reflection, critique
 from selfcorrect_rag.state import Piece, Segment
 
 PASSAGES_PER_CALL = 10
@@ -176,7 +176,7 @@ class PromptedReflectionLLM(ReflectionLLM):
             for segment, result in zip(pending, results, strict=True):
                 segment.results.append(result)
             errors = [result.error for result in results]
-            if not all(map(is_refusal, errors)):
+            if not all(map(is_bad_request, errors)):
                 self._level = level
                 break
         if errors and errors[0] and None not in errors:
@@ -206,7 +206,8 @@ class _Pending:
     @property
     def isrel(self) -> float:
         """The ISREL score; an absent one ranks between relevant and irrelevant."""
-        return critique_score(self.reflections[0]) if self.reflections else 0.5
+        score = critique(self.reflections)["ISREL"]
+        return 0.5 if score is None else score
 
     @property
     def judged(self) -> Instance:
