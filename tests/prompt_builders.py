@@ -15,9 +15,8 @@ from selfcorrect_rag.prompts.chat import (
 )
 from selfcorrect_rag.prompts.crag import (
     PromptKind,
+    grading_prompt,
     knowledge_prompt,
-    prompt_for_one,
-    prompt_for_several,
     rewrite_prompt,
 )
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, Instance
@@ -66,10 +65,8 @@ BUILDERS: Mapping[str, Builder] = {
     },
     "critic": lambda text, document: critic_input(ISSUP, _instance(text, document)).input,
     **{
-        f"{kind} {number}": lambda text, document, kind=kind, number=number: (
-            prompt_for_one(kind, text, text)
-            if number == "one"
-            else prompt_for_several(kind, text, [text, document.page_content])
+        f"{kind} {number}": lambda text, document, kind=kind, number=number: grading_prompt(
+            kind, text, [text] if number == "one" else [text, document.page_content]
         )
         for kind in get_args(PromptKind)
         for number in ("one", "several")

@@ -10,7 +10,7 @@ from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.models.retrieval_evaluator import grading
-from selfcorrect_rag.prompts.crag import VerdictParser, prompt_for_one, prompt_for_several
+from selfcorrect_rag.prompts.crag import VerdictParser, grading_prompt
 from tests.providers import LOGPROBS, Provider, Refused
 
 QUESTION = "Who wrote Emma?"
@@ -32,13 +32,13 @@ def test_passages_share_calls() -> None:
     llm = Provider(answer=judge)
     evaluator = ChatEvaluator(llm)
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert llm.prompts == [prompt_for_several("few_shot", QUESTION, PASSAGES)]
+    assert llm.prompts == [grading_prompt("few_shot", QUESTION, PASSAGES)]
     assert evaluator.counts == Counter(classifications=1, hard=3)
     assert "hard labels" in evaluator.notes[0]
     evaluator = ChatEvaluator(llm, passages_per_call=4)
     assert evaluator.score(QUESTION, MANY[:9]) == [1 if i % 3 else -1 for i in range(9)]
     assert evaluator.counts["classifications"] == evaluator.model_calls(MANY[:9]) == 3
-    assert prompt_for_one("few_shot", QUESTION, MANY[8]) in llm.prompts, "it is alone"
+    assert grading_prompt("few_shot", QUESTION, [MANY[8]]) in llm.prompts, "it is alone"
     single = Provider(answer=judge)
     assert ChatEvaluator(single, passages_per_call=1).score(QUESTION, PASSAGES) == [1, -1, 1]
     assert all("number=" not in prompt for prompt in single.prompts)
@@ -156,17 +156,17 @@ async def test_errors_of_the_model_pass_through_and_teach_nothing() -> None:
 
 def test_the_papers_prompts() -> None:
     """Tables 6 to 8, with the passage in its slot."""
-    assert prompt_for_one("direct", "Who?", "He did.") == (
+    assert grading_prompt("direct", "Who?", ["He did."]) == (
         "Given a question, does the following document have exact information to answer the "
         "question? Answer yes or no only.\nQuestion: Who?\nDocument: <document>\nHe did.\n"
         "</document>"
     )
-    assert prompt_for_one("chain_of_thought", "Who?", "He did.") == (
+    assert grading_prompt("chain_of_thought", "Who?", ["He did."]) == (
         "Given a question, does the following document have exact information to answer the "
         "question?\nQuestion: Who?\nDocument: <document>\nHe did.\n</document>\n"
         "Think Step by step, and answer with yes or no only."
     )
-    few_shot = prompt_for_one("few_shot", "Who?", "He did.")
+    few_shot = grading_prompt("few_shot", "Who?", ["He did."])
     assert few_shot.startswith(
         "Given a question, does the following document have exact information to answer the "
         "question? Answer yes or no only.\n\nQuestion: In what city was Abraham Raimbach born?\n"

@@ -16,14 +16,7 @@ from selfcorrect_rag.models.classification import (
     ClassificationResult,
 )
 from selfcorrect_rag.models.identity import identity, identity_of_object
-from selfcorrect_rag.prompts.crag import (
-    NO,
-    YES,
-    PromptKind,
-    VerdictParser,
-    prompt_for_one,
-    prompt_for_several,
-)
+from selfcorrect_rag.prompts.crag import NO, YES, PromptKind, VerdictParser, grading_prompt
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 
 IRRELEVANT, RELEVANT = -1.0, 1.0
@@ -190,9 +183,7 @@ class ChatEvaluator(RetrievalEvaluator):
         given = [passage for passage in passages if passage.strip()]
         for start in range(0, len(given), size):
             group = given[start : start + size]
-            prompt = prompt_for_several(kind, question, group)
-            if len(group) == 1:
-                prompt = prompt_for_one(kind, question, group[0])
+            prompt = grading_prompt(kind, question, group)
             fields = tuple(VerdictParser(kind, i, len(group)) for i in range(1, len(group) + 1))
             asked.append(Classification(prompt, fields, is_long=kind == "chain_of_thought"))
         return asked
