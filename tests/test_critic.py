@@ -142,8 +142,7 @@ def test_unfit_tokenizers_and_models(tmp_path: Path) -> None:
 
 
 def test_a_saved_critic_answers_alike(checkpoint: Path) -> None:
-    with Critic.from_pretrained(checkpoint, device="cpu", batch=3) as critic:
+    with Critic.from_pretrained(checkpoint, device="cpu") as critic:
         given = answers(critic, inputs())
         assert {answer.token for answer in given} <= {t for ts in TOKENS.values() for t in ts}
-        assert critic.batch_size == 3
         assert critic.tokens.limit < 512

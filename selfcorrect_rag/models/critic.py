@@ -3,16 +3,11 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from selfcorrect_rag.errors import ModelNotFound
 from selfcorrect_rag.intake import valid
-from selfcorrect_rag.models.checkpoints import (
-    encode_texts,
-    load_language_model,
-    load_tokenizer,
-    resolve_device,
-)
+from selfcorrect_rag.models.checkpoints import encode_texts, load_language_model, resolve_device
 from selfcorrect_rag.models.engines.engine import Engine, EngineRunner, Request
 from selfcorrect_rag.prompts.critic import CritiquePrompt, Instance, fields_text
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS
@@ -52,11 +47,6 @@ def critic_input(prompt: CritiquePrompt, instance: Instance) -> CriticInput:
     return CriticInput(prompt.instructions, judged, prompt.group, tokens)
 
 
-def critic_prompt(given: CriticInput) -> str:
-    """Return the prompt that a critic continues with a token (as in the official training code)."""
-    return f"### Instruction:\n{given.instruction}\n\n### Input:\n{given.input}\n\n### Response:"
-
-
 class CriticTokenizer:
     """Encodes a critic's prompts and labels, for training and for judging alike.
 
@@ -84,7 +74,9 @@ class CriticTokenizer:
 
     def prompt_ids(self, given: CriticInput) -> list[int]:
         """Return the ids of a prompt, cut to :attr:`limit`; texts of special tokens are removed."""
-        (encoded,) = encode_texts(self.tokenizer, [valid(critic_prompt(given))])
+        # The prompt of the official training code.
+        asked = f"### Instruction:\n{given.instruction}\n\n### Input:\n{given.input}\n\n"
+        (encoded,) = encode_texts(self.tokenizer, [valid(f"{asked}### Response:")])
         ids = encoded["input_ids"]
         ids = ids[:-1] if ids[-1:] == [self.tokenizer.eos_token_id] else ids
         end = self.limit // 4
@@ -141,26 +133,12 @@ class Critic:
         return cls(engine, tokenizer, max_tokens=max_tokens, batch=batch)
 
     @classmethod
-    def from_pretrained(
-        cls,
-        name_or_path: str | Path,
-        *,
-        device: str | None = None,
-        dtype: str | None = None,
-        **options: Any,
-    ) -> Self:
-        """Load a checkpoint with transformers, as ``T5Evaluator.from_pretrained`` does; ``options``
-        are those of :meth:`from_model`."""
-        where, number_format = resolve_device(device, dtype)
-        model, tokenizer = load_language_model(name_or_path, number_format)
-        return cls.from_model(model.to(where), tokenizer, **options)
-
-    @classmethod
-    def on_vllm(cls, model: str | Path, *, batch: int = 1024, **engine: Any) -> Self:
-        """Start vLLM with a critic; ``engine`` are its options, as ``tensor_parallel_size``."""
-        from selfcorrect_rag.models.engines.vllm import VLLMEngine
-
-        return cls(VLLMEngine(str(model), engine), load_tokenizer(model), batch=batch)
+    def from_pretrained(cls, name_or_path: str | Path, *, device: str | None = None) -> Self:
+        """Load a checkpoint with transformers, by default on the best device: in bfloat16 on CUDA,
+        in float32 elsewhere."""
+        device, dtype = resolve_device(device)
+        model, tokenizer = load_language_model(name_or_path, dtype)
+        return cls.from_model(model.to(device), tokenizer)
 
     def __enter__(self) -> Self:
         return self

@@ -14,7 +14,9 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.models.engines.vllm import VLLMEngine
 from selfcorrect_rag.prompts import decision_prompt
 from tests.conftest import random_model
 from tests.engine_contract import EngineContract, assert_alike, reference  # noqa: F401
@@ -84,7 +86,7 @@ def test_a_critic_on_vllm_answers_as_on_transformers(checkpoint: Path) -> None:
     given = []
     for critic in (
         Critic.from_pretrained(checkpoint, device="cpu"),
-        Critic.on_vllm(checkpoint, **CPU),
+        Critic(VLLMEngine(str(checkpoint), CPU), load_tokenizer(checkpoint)),
     ):
         with critic:
             given.append(answers(critic, inputs()))
