@@ -104,7 +104,7 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 
 def _as_official(tokenizer: Any, folder: Path, config: dict[str, Any]) -> Any:
-    """A Llama tokenizer with the rules of transformers 4.36.2; any other kind unchanged."""
+    """Return a Llama tokenizer with the rules of transformers 4.36.2; any other kind unchanged."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 

@@ -48,19 +48,11 @@ class ReflectionLLM(BaseLLM):
         return False
 
     @abstractmethod
-    def _segments(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        max_tokens: int,
-        stop: Sequence[str] = (),
-        choose: str | None = None,
-        stop_at_retrieval: bool = False,
-        prune_below: float | None = None,
-        critique: bool = False,
-        **sampling: Any,
-    ) -> list[Segment]:
+    def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         """Continue all prompts as one batch.
+
+        ``max_tokens`` is always given, the others are optional; further options are the backend's
+        own sampling settings.
 
         Args:
             max_tokens: maximum of each continuation.
@@ -68,9 +60,9 @@ class ReflectionLLM(BaseLLM):
             choose: name of a reflection group; the continuation is then one token of it.
             stop_at_retrieval: end a continuation at the next token of the Retrieve group.
             prune_below: end a continuation whose first token is an ISREL token with a score below
-                this; the best one of a batch is never pruned.
+                this; the best one of a batch is never pruned. Engines ignore it: for them, one
+                request is faster than two.
             critique: whether to criticise the text, if that takes extra calls.
-            sampling: the backend's own sampling settings.
         """
 
     @abstractmethod

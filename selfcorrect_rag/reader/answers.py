@@ -39,7 +39,7 @@ class Answer(NamedTuple):
 
 
 def is_readable(question: str) -> bool:
-    """Whether most letters of a question are ASCII's: the reader knows English only."""
+    """Return whether most letters of a question are ASCII's: the reader knows English only."""
     letters = [letter for letter in question if letter.isalpha()]
     return bool(letters) and sum(map(str.isascii, letters)) >= 0.7 * len(letters)
 

@@ -33,9 +33,10 @@ class Row(NamedTuple):
 class Network:
     """An encoder in an ONNX file; threads may share one, and it works in a forked child.
 
-    Batches run beside each other on threads that end with the call. The file at ``path`` takes
-    ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 (rows, tokens). Its weights may
-    be in files beside it. Raises `ModelNotFound` if one is missing or corrupt.
+    Batches run beside each other on threads that end with the call, ``OMP_NUM_THREADS`` or else as
+    many as there are cores. The file at ``path`` takes ``input_ids``, ``attention_mask`` and
+    ``token_type_ids``, int64 (rows, tokens). Its weights may be in files beside it. Raises
+    `ModelNotFound` if one is missing or corrupt.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,7 +79,8 @@ class Network:
             for line, i in enumerate(batch):
                 results[i] = [values[line] for values in outputs]
 
-        threads = count_threads()
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        threads = max(1, int(given)) if given.isdigit() else os.cpu_count() or 1
         batches = split_batches([len(row.ids) for row in rows], threads)
         if threads == 1 or len(batches) < 2:
             list(map(run_batch, batches))
@@ -86,12 +88,6 @@ class Network:
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(run_batch, batches))
         return results
-
-
-def count_threads() -> int:
-    """Return ``OMP_NUM_THREADS``, or else the number of cores."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, int(given)) if given.isdigit() else os.cpu_count() or 1
 
 
 def split_batches(lengths: Sequence[int], threads: int = 1) -> list[list[int]]:

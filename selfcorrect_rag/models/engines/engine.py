@@ -91,17 +91,6 @@ class Engine(ABC):
         """Free its resources. Runs once, last on its loop."""
 
 
-def split_context(context_tokens: int | None, max_tokens: int) -> tuple[int, int | None]:
-    """Return the maximum generated tokens, at most half of the context, and the maximum prompt
-    tokens; ValueError if ``max_tokens`` is below 1."""
-    if max_tokens < 1:
-        raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
-    if context_tokens is None:
-        return max_tokens, None
-    max_tokens = min(max_tokens, context_tokens // 2)
-    return max_tokens, context_tokens - max_tokens
-
-
 class EngineRunner:
     """Runs an engine on one background event loop, for calls from any thread or loop.
 
@@ -224,7 +213,7 @@ class _EngineThread(threading.Thread):
 
 
 def _problem(given: Sequence[Completion], prompts: int, request: Request) -> str | None:
-    """Why an engine's completions are invalid; None if they are valid."""
+    """Return why an engine's completions are invalid; None if they are valid."""
     if len(given) != prompts:
         return f"{len(given)} completions for {prompts} prompts"
     watched = set(request.logprob_ids)

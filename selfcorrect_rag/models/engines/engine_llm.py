@@ -1,6 +1,6 @@
 """A ReflectionLLM over any engine: turns prompts into requests and completions into segments."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from langchain_core.outputs import GenerationChunk
 from pydantic import PrivateAttr
 
-from selfcorrect_rag.models.engines.engine import (
-    Completion,
-    Engine,
-    EngineRunner,
-    Request,
-    split_context,
-)
+from selfcorrect_rag.models.engines.engine import Completion, Engine, EngineRunner, Request
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
@@ -103,11 +97,16 @@ class EngineReflectionLLM(ReflectionLLM):
         stop: Sequence[str] = (),
         choose: str | None = None,
         stop_at_retrieval: bool = False,
-        prune_below: float | None = None,  # ignored: one request is faster than two
+        prune_below: float | None = None,  # ignored
         critique: bool = False,  # always part of the generated text
         **sampling: Any,
     ) -> tuple[list[Encoded], Request]:
-        max_tokens, limit = split_context(self.context_tokens, max_tokens)
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens must be at least 1, got {max_tokens}")
+        limit = self.context_tokens
+        if limit is not None:
+            max_tokens = min(max_tokens, limit // 2)  # half is left to the prompt
+            limit -= max_tokens
         request = Request(
             max_tokens=max_tokens,
             logprob_ids=list(self._tokenizer.reflection_tokens),
@@ -121,22 +120,17 @@ class EngineReflectionLLM(ReflectionLLM):
     def _group_ids(self, group: str) -> list[int]:
         return [self._tokenizer.control_ids[token] for token in TOKENS[group]]
 
-    def _reflection(
-        self, token_id: int, logprobs: Mapping[int, float], position: int
-    ) -> Reflection | None:
-        """The reflection of a token; None for tokens that are not reflection tokens."""
-        token = self._tokenizer.reflection_tokens.get(token_id)
-        if token is None:
-            return None
-        group = GROUP_OF[token]
-        given = {each: logprobs[self._tokenizer.control_ids[each]] for each in TOKENS[group]}
-        return Reflection(group=group, position=position, token=token, logprobs=given)
-
     def _segment(self, encoded: Encoded, completion: Completion, request: Request) -> Segment:
         ids, finish_reason = list(completion.ids), str(completion.finish_reason)
         pairs = list(zip(ids, completion.logprobs, strict=True))
-        given = (self._reflection(i, by_id, at) for at, (i, by_id) in enumerate(pairs))
-        reflections = [reflection for reflection in given if reflection]
+        reflections = []
+        for at, (token_id, by_id) in enumerate(pairs):
+            if token := self._tokenizer.reflection_tokens.get(token_id):
+                group, control = GROUP_OF[token], self._tokenizer.control_ids
+                given = {each: by_id[control[each]] for each in TOKENS[group]}
+                reflections.append(
+                    Reflection(group=group, position=at, token=token, logprobs=given)
+                )
         text, following = self._tokenizer.text(ids), None
         place = _stop_place(text, request.stop)
         if place < len(text):

@@ -145,7 +145,7 @@ def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, s
 
 
 def _fit(parts: Sequence[Part], ids: list[int], counts: list[int], limit: int | None) -> Encoded:
-    """A prompt cut to ``limit`` ids; ``counts`` as in :class:`Encoded`."""
+    """Cut a prompt to ``limit`` ids; ``counts`` as in :class:`Encoded`."""
     excess = left = len(ids) - limit if limit is not None else 0
     if excess <= 0:
         return Encoded(ids, 0, counts)

@@ -277,7 +277,7 @@ class VLLMServerEngine(Engine):
     async def _send(
         self, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator["httpx.Response"]:
-        """A successful response, whose body is to be read and understood in the block."""
+        """Give a successful response, whose body is read and parsed in the block."""
         import httpx
 
         try:
