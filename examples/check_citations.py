@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from selfcorrect_rag.evaluation.tasks import Outcome, outcome_from
 from selfcorrect_rag.journal import Journal
@@ -58,9 +59,9 @@ if __name__ == "__main__":
     from transformers import pipeline
 
     classify = pipeline("text-classification", sys.argv[2], truncation=True)
-    main(
-        sys.argv[1],
-        lambda premise, claim: (
-            classify({"text": premise, "text_pair": claim})["label"].lower() == "entailment"
-        ),
-    )
+
+    def entails(premise: str, claim: str) -> bool:
+        found: Any = classify({"text": premise, "text_pair": claim})  # a dict for a dict
+        return bool(found["label"].lower() == "entailment")
+
+    main(sys.argv[1], entails)

@@ -305,12 +305,9 @@ def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, 
     """Return the text of a file without escapes and padding of columns, and all of the result."""
     import kreuzberg
 
-    config = kreuzberg.ExtractionConfig(
-        use_cache=False,
-        disable_ocr=True,
-        output_format=form,
-        pages=kreuzberg.PageConfig(extract_pages=kind == "application/pdf"),
-    )
+    pages = kreuzberg.PageConfig(extract_pages=kind == "application/pdf")
+    options: dict[str, Any] = {"output_format": form, "pages": pages, "disable_ocr": True}
+    config = kreuzberg.ExtractionConfig(use_cache=False, **options)
     try:
         result = kreuzberg.extract_bytes_sync(data, kind, config=config)
     except Exception as error:
