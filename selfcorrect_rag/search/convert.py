@@ -5,12 +5,12 @@ mended before, and HTML is cleaned by lxml before. The rest is text. Run as a pr
 process, it imports nothing of this package.
 """
 
-import codecs
 import io
 import json
 import re
 import sys
 import zipfile
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
 from html import unescape
 from itertools import takewhile
@@ -28,11 +28,7 @@ _FIELDS = ("text", "contents", "content", "page_content", "passage", "body")
 """Keys that hold the text of a JSON row."""
 _RESERVED = ("source", "sources", "chunk", "score", "page", "heading")
 """Metadata that front matter may not set."""
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+_MARKS = {BOM_UTF8: "utf-8-sig", BOM_UTF16_LE: "utf-16", BOM_UTF16_BE: "utf-16"}
 _NOT_WESTERN = re.compile(
     r"[^\W\d_][¡-ª¬-º¼-¿×÷][^\W\d_]|[\xa1-\xaa\xac-\xba\xbc-\xff]{3}|[\x80-\x9f\ufffd]"
 )
@@ -182,7 +178,6 @@ def _mark_headings(text: str) -> Iterator[tuple[str, int, str]]:
 
 
 def _first_title(text: str) -> str | None:
-    """Return the first heading of the highest level."""
     headings = [(level, name) for _, level, name in _mark_headings(text) if name]
     return min(headings, key=lambda heading: heading[0])[1] if headings else None
 
@@ -212,15 +207,20 @@ def _front_matter(text: str) -> tuple[str, dict[str, Any]]:
 
 def _json(file: File) -> Iterator[Section]:
     """Read one JSON value, or one a line; objects with a text, at any depth, are passages."""
-    text = file.text()
+    text, broken, values = file.text(), list[int](), list[Any]()
     try:
-        values = [json.loads(text)]
+        values.append(json.loads(text))
     except ValueError:
-        try:
-            values = [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError as error:
-            raise NotRead(f"neither JSON nor JSON lines: {error}") from error
-    yield from [row for value in values for row in _json_rows(value)] or [Section(text, {})]
+        for number, line in enumerate(text.split("\n"), 1):  # JSON may hold U+2028
+            try:
+                values += [json.loads(line)] if line.strip() else []
+            except ValueError:
+                broken.append(number)
+    if broken:
+        told = f"not JSON in {len(broken):,} of its lines, the first is line {broken[0]}"
+        file.faults.append(told)
+    whole = [] if broken else [Section(text, {})]
+    yield from [row for value in values for row in _json_rows(value)] or whole
 
 
 def _json_rows(value: Any) -> Iterator[Section]:

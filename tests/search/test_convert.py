@@ -251,8 +251,7 @@ def test_mail_with_its_subject_and_attachments(read: Any) -> None:
         ("a.xlsx", b"nothing", "broken, encrypted or of an unknown version"),
         ("a.odt", b"nothing", "broken, encrypted or of an unknown version"),
         ("a.txt.gz", gzip.compress(b"x" * 999, mtime=0), "binary data, and .gz is not a kind"),
-        ("a.json", "{", "neither JSON nor JSON lines"),
-        ("a.jsonl", '{"text": "One."}\nnot json', "neither JSON nor JSON lines"),
+        ("a.json", "{", "not JSON in 1 of its lines, the first is line 1"),
         (
             "a.docx",
             b"PK\5\6" + b"\0" * 6 + b"\1\0\x2e\0\0\0" + b"\0" * 6,
@@ -286,6 +285,14 @@ def test_rows_are_passages_at_any_depth(read: Any) -> None:
     row = {"question": "?", "ctxs": [{"title": "T", "text": "One."}, {"text": "Two."}]}
     found, _ = read("a.json", json.dumps([row]))
     assert [(d.metadata["title"], d.page_content) for d in found] == [("T", "One."), ("a", "Two.")]
+
+
+def test_broken_lines_do_not_cost_the_rest(read: Any) -> None:
+    lines = '{"text": "One.\u2028"}\nnot json\n{"text": "Two."}\n['
+    found, (problem,) = read("a.jsonl", lines)
+    assert [d.page_content for d in found] == ["One.", "Two."]
+    assert problem.partly
+    assert problem.reason == "not JSON in 2 of its lines, the first is line 2"
 
 
 def test_an_encoding_can_be_named(read: Any) -> None:
