@@ -13,7 +13,7 @@ from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.tasks import Outcome, read_task
 from selfcorrect_rag.journal import Journal
 from selfcorrect_rag.search import Index, as_web_search, demo
-from selfcorrect_rag.search.demo import demo_passages
+from selfcorrect_rag.search.demo import add_corpus
 from tests.evaluation.scripted_parts import Echo
 from tests.snippets import ROOT
 
@@ -24,8 +24,7 @@ PENICILLIN = "Who discovered penicillin?"
 @pytest.fixture(autouse=True)
 def small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo corpus in an index that is quick to make."""
-    index = Index(tmp_path / "demo", "bm25")
-    index.add(demo_passages())
+    index = add_corpus(Index(tmp_path / "demo", "bm25"), "passages.jsonl", "demo corpus")
     monkeypatch.setattr(demo, "demo_index", lambda: index)
 
 

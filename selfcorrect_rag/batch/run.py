@@ -19,14 +19,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from selfcorrect_rag.errors import (
-    BadRows,
-    BadRun,
-    describe_error,
-    find_named,
-    one_line,
-    require,
-)
+from selfcorrect_rag.errors import BadRows, BadRun, describe_error, find_named, one_line, require
 from selfcorrect_rag.evaluation.runner import AllFailed
 from selfcorrect_rag.journal import Journal, digest, open_run, read_rows, write_rows
 from selfcorrect_rag.models.chat_model import written_text
@@ -174,9 +167,6 @@ def _read_answers(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-# Graphs
-
-
 @contextmanager
 def open_graph(name: str, config: Mapping[str, Any]) -> Iterator[Runnable[Any, Any]]:
     """Open a graph with its models and indexes."""
@@ -253,9 +243,6 @@ def answered(result: Mapping[str, Any], counted: Usage) -> dict[str, Any]:
         row[name] = sum(known) if known else None
     plain: dict[str, Any] = json.loads(json.dumps(row, default=str))
     return plain
-
-
-# Ray
 
 
 class _Actor:

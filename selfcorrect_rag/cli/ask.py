@@ -20,8 +20,6 @@ from selfcorrect_rag.cli.terminal import (
     tell_json,
 )
 
-PAGE_MARK = "selfcorrect-rag"
-"""Every page of a run names the package."""
 DEMO = (
     ("self_rag", "Who discovered penicillin?"),
     ("self_rag", "Where was Harper Lee born?"),  # no passage says it, and Self-RAG says so
@@ -77,8 +75,8 @@ def write_page(path: Path, result: Mapping[str, Any]) -> None:
     from selfcorrect_rag.ui.page import render_run
 
     page = render_run(result)
-    try:
-        if path.exists() and PAGE_MARK not in path.read_text(encoding="utf-8", errors="replace"):
+    try:  # every page of a run names the package
+        if path.exists() and b"selfcorrect-rag" not in path.read_bytes():
             raise click.BadParameter(f"{path} exists and was not written by this command")
         with replace_file(path) as draft:
             draft.touch(mode=0o600)

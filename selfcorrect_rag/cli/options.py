@@ -62,17 +62,10 @@ def host_options(port: int) -> list[click.Parameter]:
 def config_from(
     sets: Iterable[str], config: Path | None, graph: str | None = None, **fields: Any
 ) -> ServingConfig:
-    """Return the configuration of a file, overridden by options, overridden by ``--set``.
+    """Return the configuration of a TOML file, overridden by options, overridden by ``--set``.
 
-    Args:
-        sets: items KEY=VALUE.
-        config: a TOML file.
-        graph: the only graph that runs: settings of others, and a web search that it does not make,
-            are refused.
-        fields: options by the names of the configuration's fields; None is not given.
-
-    Raises:
-        BadOption: a key or a value is invalid.
+    If only ``graph`` runs, BadOption refuses settings of others, and a web search that it does not
+    make. ``fields`` are options by the names of the configuration's fields; None is not given.
     """
     given = read_config(config) if config else {}
     given |= {name: value for name, value in fields.items() if value is not None}
@@ -89,11 +82,8 @@ def config_from(
 
 
 def parse_sets(sets: Iterable[str], *kinds: type[BaseModel]) -> dict[str, Any]:
-    """Parse items KEY=VALUE, as :func:`~selfcorrect_rag.serving.config.parse_value` does.
-
-    Raises:
-        BadOption: an item has no ``=``, no key is called so, or a value is invalid.
-    """
+    """Parse items KEY=VALUE, as :func:`~selfcorrect_rag.serving.config.parse_value` does; BadOption
+    if an item has no ``=`` too."""
     parsed = {}
     for item in sets:
         name, equals, text = item.partition("=")

@@ -82,13 +82,8 @@ def show_answer(result: Mapping[str, Any]) -> None:
 
 
 def show_explanation(result: Mapping[str, Any], source: str, answers: str) -> None:
-    """Print what led to the answer: decision, passages with grades, strips, candidates, costs.
-
-    Args:
-        result: of any graph, with ``seconds``.
-        source: the name of the index.
-        answers: the name of the model.
-    """
+    """Print what led to the ``result`` of any graph with its ``seconds``: decision, passages with
+    grades, strips, candidates, costs. ``source`` and ``answers`` name the index and the model."""
     from selfcorrect_rag.ui.page import number, view
 
     run, width = view(result), shutil.get_terminal_size().columns
@@ -112,24 +107,19 @@ def show_explanation(result: Mapping[str, Any], source: str, answers: str) -> No
             line = f"{key[0].upper()}{i} {grade}{row['title']}: {row['text']}"
             tell("  " + one_row(line, width - 2))
         if strips := [strip for row in rows for strip in row["strips"]]:
-            tell(
-                f"  {sum(strip['kept'] for strip in strips)} of {count(len(strips), 'strip')} kept"
-            )
+            kept = sum(strip["kept"] for strip in strips)
+            tell(f"  {kept} of {count(len(strips), 'strip')} kept")
     if result.get("rationale"):
         tell(f"rationale:\n{result['rationale']}")
     if run["segments"]:
         tell("candidates:")
     for i, candidates in enumerate(run["segments"], 1):
         for row in candidates:
-            passage = row["passage"]
-            read = (
-                "no passage" if passage is None else f"{run['knowledge'][0].upper()}{passage + 1}"
-            )
+            place, letter = row["passage"], run["knowledge"][0].upper()
+            read = "no passage" if place is None else f"{letter}{place + 1}"
             terms = ", ".join(f"{term['name']} {number(term['value'])}" for term in row["terms"])
-            dropped = f" ({row['dropped']})" if row["dropped"] else ""
-            line = (
-                f"{i} {read}, score {number(row['path_score'])} ({terms}): {row['text']}{dropped}"
-            )
+            text = f"{row['text']} ({row['dropped']})" if row["dropped"] else row["text"]
+            line = f"{i} {read}, score {number(row['path_score'])} ({terms}): {text}"
             tell(f"{'*' if row['chosen'] else ' '} {one_row(line, width - 2)}")
     for name, score in (result.get("options") or {}).items():
         tell(f"option {name}: {score:.2f}")

@@ -65,13 +65,8 @@ class Sweep(NamedTuple):
 
 
 def read_spec(text: str) -> Spec:
-    """Read ``[NAME=]METHOD[:KEY=VALUE,...]``.
-
-    Values are as for ``--set``; ``none`` unsets a knob.
-
-    Raises:
-        BadMethod: there is no such method, or it does not take such a knob or value.
-    """
+    """Read ``[NAME=]METHOD[:KEY=VALUE,...]`` with values as for ``--set``; ``none`` unsets a knob.
+    BadMethod if there is no such method, or it does not take such a knob or value."""
     found = re.fullmatch(r"(?:([^:=,]+)=)?([^:=,]+)(?::(.+))?", text.strip(), re.DOTALL)
     name, kind, rest = found.groups("") if found else ("", "", "")
     if (kind := kind.strip().replace("-", "_")) not in KINDS:

@@ -56,9 +56,6 @@ def default_metrics(questions: Sequence[Question]) -> list[str]:
     return ["match", "em"]
 
 
-# Words
-
-
 def contains_answer(text: str, answers: Iterable[str]) -> bool:
     """Whether ``text`` contains any of ``answers`` in whole words, in lower case and without
     articles and punctuation; a blank answer is in no text."""
@@ -98,9 +95,6 @@ def _any_within(text: str, answers: Iterable[str]) -> bool:
     is in "because"; an empty answer is in every text."""
     whole = normalise(text)
     return any(normalise(answer) in whole for answer in answers)
-
-
-# Short answers
 
 
 def _stated(outcome: Outcome) -> str:
@@ -177,9 +171,6 @@ def find_option(text: str, choices: Mapping[str, str]) -> str | None:
         return begins[1]
     named = [key for key, option in choices.items() if contains_answer(text, [option])]
     return named[0] if len(named) == 1 else None
-
-
-# Long answers
 
 
 def _official_text(outcome: Outcome) -> str:

@@ -80,9 +80,6 @@ def _mean(values: Iterable[float | None]) -> dict[str, Any]:
     return {"value": found and found.value, "interval": found and found.ends, "scored": len(known)}
 
 
-# Files and the page
-
-
 def write_report(folder: Path, run: Run, made: Mapping[str, Any], title: str) -> None:
     """Write ``summary.json`` and ``report.html`` of a run, each whole or not at all."""
     texts = {

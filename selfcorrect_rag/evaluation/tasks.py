@@ -175,7 +175,6 @@ def question_of(row: Mapping[str, Any], number: int) -> Question:
 
 
 def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """The first of these fields that is not null."""
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
@@ -247,9 +246,6 @@ def _read_passage(given: Any) -> Document:
 
 def _shown(value: object) -> str:
     return repr(one_line(value, 40))
-
-
-# Outcomes
 
 
 class Outcome(NamedTuple):

@@ -194,8 +194,6 @@ class Index:
         with _index_errors(self.path):
             return len(self._snapshot()[1])
 
-    # Writing
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Hold the index for one writer; others get `UnreadableIndex` meanwhile."""
@@ -268,8 +266,6 @@ class Index:
                 vectors.delete(sorted(unused))
         return len(stale)
 
-    # Reading
-
     def _known(self, column: str, values: Iterable[str]) -> set[str]:
         """Return those of the values that stand in a column of the passages."""
         with self._database() as database:
@@ -280,7 +276,6 @@ class Index:
             return {value for (value,) in rows}
 
     def _snapshot(self) -> _Snapshot:
-        """Return the passages of the current version."""
         with self._database() as database:
             database.execute("BEGIN")  # version and passages of one moment
             (version,) = database.execute(_VERSION).fetchone()

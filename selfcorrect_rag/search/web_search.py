@@ -73,9 +73,7 @@ class RetrieverWebSearch(WebSearch):
     """
 
     def __init__(
-        self,
-        retriever: Retriever | BaseTool,
-        name: str = "a local corpus in place of the web",
+        self, retriever: Retriever | BaseTool, name: str = "a local corpus in place of the web"
     ) -> None:
         self.name = name
         inner: Any = retriever
@@ -179,7 +177,8 @@ class TavilyWebSearch(WebSearch):
         self._key = (api_key or os.environ.get("TAVILY_API_KEY") or "").strip()
         if not self._key:
             raise WebSearchFailed("Tavily needs a key: give api_key, or set TAVILY_API_KEY")
-        self._address, self._prefer, self._timeout = api_base_url, tuple(prefer_domains), timeout
+        self._address, self._timeout = api_base_url, timeout
+        self._preferred = tuple(f".{domain}" for domain in prefer_domains)
         self._options = {"include_raw_content": "text", "timeout": timeout, **options}
 
     def search(self, query: str, k: int) -> list[Document]:
@@ -192,7 +191,7 @@ class TavilyWebSearch(WebSearch):
             headers={"Accept-Encoding": "identity"},
             event_hooks={"response": [self._limit]},
         )
-        results = MAX_RESULTS if self._prefer else min(k, MAX_RESULTS)
+        results = MAX_RESULTS if self._preferred else min(k, MAX_RESULTS)
         try:
             async with asyncio.timeout(self._timeout), client:
                 tavily = self._tavily.AsyncTavilyClient(self._key, client=client)
@@ -224,10 +223,7 @@ class TavilyWebSearch(WebSearch):
         for page in read_pages(answer):
             if isinstance(page, Document) and _host(page):
                 pages.setdefault(page.metadata["source"], page)
-        return sorted(pages.values(), key=lambda page: not self._is_preferred(_host(page)))
-
-    def _is_preferred(self, host: str) -> bool:
-        return any(host == domain or host.endswith(f".{domain}") for domain in self._prefer)
+        return sorted(pages.values(), key=lambda d: not f".{_host(d)}".endswith(self._preferred))
 
 
 def _host(page: Document) -> str:

@@ -157,13 +157,8 @@ def first_fault(error: ValidationError) -> str:
 def parse_value(name: str, text: str, *kinds: type[BaseModel]) -> Any:
     """Parse the text of a field or setting: plain text, JSON, a list by commas, or none.
 
-    Args:
-        name: of a field of one of ``kinds``.
-        text: its value.
-        kinds: models of options; by default the configuration and all graphs' settings.
-
-    Raises:
-        BadOption: nothing is called ``name``, or the text is none of its values.
+    ``kinds`` are models of options, by default the configuration and all graphs' settings.
+    BadOption if none has a field ``name``, or ``text`` is not one of its values.
     """
     kinds = kinds or (ServingConfig, *GRAPHS.values())
     fields = {n: field for kind in reversed(kinds) for n, field in kind.model_fields.items()}

@@ -36,12 +36,8 @@ def host_names(host: str, allowed: Sequence[str]) -> list[str]:
 
 
 def guard(names: Sequence[str], pages: Collection[str] = ()) -> list[Middleware]:
-    """Return the middleware of a server: only these host names, and only their own pages.
-
-    Args:
-        names: as :func:`host_names` returns them.
-        pages: hosts of other pages that may call the server.
-    """
+    """Return the middleware of a server: only the ``names`` of :func:`host_names`, and only their
+    own pages and those of the hosts ``pages``."""
     return [
         Middleware(TrustedHostMiddleware, allowed_hosts=list(names), www_redirect=False),
         Middleware(OriginCheck, pages=pages),

@@ -164,13 +164,8 @@ class Parts(ExitStack):
         return kind(**chosen)
 
     def graph(self, name: str, settings: Settings | None = None, **options: Any) -> Graph:
-        """Build the graph called ``name``, one of :data:`~selfcorrect_rag.settings.GRAPHS`.
-
-        Args:
-            name: the graph's name.
-            settings: as :meth:`settings` returns them, which is the default.
-            options: other arguments of its factory, such as ``checkpointer``.
-        """
+        """Build the graph called ``name``, one of :data:`~selfcorrect_rag.settings.GRAPHS`, with
+        ``settings``, by default those of :meth:`settings`, and other arguments of its factory."""
         options |= {"settings": settings or self.settings(name), "follow_up": self.chat_model}
         writer = self.chat_model or self.llm
         if name == "self_rag":
@@ -212,11 +207,8 @@ def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, An
     """Make a graph factory for a LangGraph server, as langgraph.json names it.
 
     The server calls a factory for every request. Models are opened once, by the first run; schemas,
-    drawings and edits of threads get a graph of unopened parts.
-
-    Args:
-        build: builds the graph from the parts that the environment names
-            (:meth:`ServingConfig.from_environment`).
+    drawings and edits of threads get a graph of unopened parts. ``build`` gets the parts that the
+    environment names (:meth:`ServingConfig.from_environment`).
     """
     built = build_once(lambda is_sketch: build(_environment_parts(is_sketch)))
 

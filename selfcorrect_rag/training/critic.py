@@ -1,7 +1,6 @@
 """Self-RAG's critic: its data, a language model's reflection tokens (section 3.2.1, A.1), and its
 fine-tuning on them (Eq. 1, B.1)."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -11,9 +10,8 @@ from typing import Any, Literal
 from langchain_core.runnables import Runnable
 
 from selfcorrect_rag.errors import BadTrainingData
-from selfcorrect_rag.journal import write_rows
+from selfcorrect_rag.journal import digest, write_rows
 from selfcorrect_rag.models.chat_model import written_text
-from selfcorrect_rag.models.checkpoints import max_input_tokens
 from selfcorrect_rag.models.critic import Critic, CriticInput, CriticTokenizer, critic_input
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, CritiquePrompt, Instance
 from selfcorrect_rag.prompts.self_rag import question_text
@@ -98,8 +96,7 @@ def label_critic_data(
             if prompt.lacks(instance):
                 continue
             text = prompt.prompt(instance)
-            known = f"{prompt.group}\0{text}".encode(errors="surrogatepass")
-            key = hashlib.sha256(known).hexdigest()[:32]
+            key = digest([prompt.group, text])
             requests.append(Request(key, text, partial(_read, prompt)))
             given, question = critic_input(prompt, instance), instance.instruction
             if instance.input:
@@ -138,8 +135,8 @@ def train_critic(
         if not parts[name]:
             raise BadTrainingData(f"no row of the {len(rows)} is in the {name} part")
     run_id = fine_tuning.prepare(options, rows)
-    model, tokenizer = fine_tuning.load_decoder(options, base)
-    encoder = CriticTokenizer(tokenizer, max_input_tokens(model, options.max_length))
+    model, tokenizer, longest = fine_tuning.load_decoder(options, base)
+    encoder = CriticTokenizer(tokenizer, longest)
     examples = Examples()
     for row in parts["train"]:
         example = encoder.example(row.critic_input, row.token)

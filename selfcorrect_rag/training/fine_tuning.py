@@ -17,7 +17,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from selfcorrect_rag.errors import BadTrainingData, require
 from selfcorrect_rag.journal import check_run, digest, open_run, write_rows
-from selfcorrect_rag.models.checkpoints import load_language_model, save_tokenizer
+from selfcorrect_rag.models.checkpoints import load_language_model, max_input_tokens, save_tokenizer
 from selfcorrect_rag.training.rows import Options, Share
 
 MASKED = -100
@@ -72,8 +72,9 @@ def prepare(options: TuningOptions, rows: Iterable[object]) -> dict[str, Any]:
     return run_id
 
 
-def load_decoder(options: CausalOptions, base: Any) -> tuple[Any, Any]:
-    """Return ``base``, or the causal model ``options.model`` with its tokenizer."""
+def load_decoder(options: CausalOptions, base: Any) -> tuple[Any, Any, int]:
+    """Return ``base``, or the causal model ``options.model`` with its tokenizer; and the ids that a
+    row may have."""
     # Weights that are trained stay in float32.
     dtype = "bfloat16" if options.lora_rank and _has_bfloat16() else "float32"
     model, tokenizer = base or load_language_model(options.model, dtype)
@@ -81,7 +82,7 @@ def load_decoder(options: CausalOptions, base: Any) -> tuple[Any, Any]:
         raise BadTrainingData(f"{options.model} has an encoder; give a causal language model")
     if tokenizer.eos_token_id is None:
         raise BadTrainingData(f"the tokenizer of {options.model} has no end token (eos_token)")
-    return model, tokenizer
+    return model, tokenizer, max_input_tokens(model, options.max_length)
 
 
 def fine_tune(

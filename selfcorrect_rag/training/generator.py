@@ -22,8 +22,14 @@ from selfcorrect_rag.errors import (
     wrap_errors,
 )
 from selfcorrect_rag.intake import title_of
-from selfcorrect_rag.journal import Journal, open_run, refuse_foreign, run_folder, write_rows
-from selfcorrect_rag.models.checkpoints import max_input_tokens
+from selfcorrect_rag.journal import (
+    Journal,
+    digest,
+    open_run,
+    refuse_foreign,
+    run_folder,
+    write_rows,
+)
 from selfcorrect_rag.models.critic import Critic, critic_input
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
@@ -50,7 +56,6 @@ from selfcorrect_rag.training.rows import (
     Progress,
     Row,
     Share,
-    fingerprint,
     hold_out,
     read_rows,
 )
@@ -100,7 +105,7 @@ class GeneratorRow(Row):
     @property
     def digest(self) -> str:
         """A fingerprint of the row."""
-        return fingerprint(list(self.model_dump().values()))
+        return digest([tuple(self.model_dump().values())])
 
 
 @dataclass
@@ -331,10 +336,9 @@ def train_generator(
     if not any(part.text in GROUP_OF for row in rows for part, _ in output_parts(row.output)):
         raise BadTrainingData("no output has a reflection token; `train generator-data` adds them")
     run_id = fine_tuning.prepare(options, rows)
-    model, tokenizer = fine_tuning.load_decoder(options, base)
+    model, tokenizer, longest = fine_tuning.load_decoder(options, base)
     add_control_tokens(model, tokenizer)
     controlled = ControlledTokenizer(tokenizer)
-    longest = max_input_tokens(model, options.max_length)
     parts = hold_out(rows, options.held_out_ratio)
     train, held_out = (generator_examples(part, controlled, longest) for part in parts)
     tokens, out = controlled.control_ids.values(), options.out / "generator"

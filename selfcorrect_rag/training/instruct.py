@@ -11,9 +11,8 @@ from pydantic import AliasChoices, Field, PositiveInt, field_validator
 
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.intake import title_of
-from selfcorrect_rag.journal import write_rows
+from selfcorrect_rag.journal import digest, write_rows
 from selfcorrect_rag.models.chat_model import was_cut, written_text
-from selfcorrect_rag.models.checkpoints import max_input_tokens
 from selfcorrect_rag.prompts.instruct_rag import (
     TASK_INSTRUCTIONS,
     rationale_prompt,
@@ -29,7 +28,6 @@ from selfcorrect_rag.training.rows import (
     Progress,
     Row,
     Share,
-    fingerprint,
     hold_out,
     read_rows,
 )
@@ -79,8 +77,8 @@ class Sample(Row):
     @property
     def digest(self) -> str:
         """A fingerprint of the sample."""
-        texts = [[title_of(document), document.page_content] for document in self.documents]
-        return fingerprint([self.question, self.answers, texts])
+        texts = [(title_of(document), document.page_content) for document in self.documents]
+        return digest([(self.question, self.answers, texts)])
 
 
 class InstructRow(Row):
@@ -151,8 +149,7 @@ def train_instruct(
     """
     rows = read_rows(options.data, InstructRow)
     run_id = fine_tuning.prepare(options, rows)
-    model, tokenizer = fine_tuning.load_decoder(options, base)
-    longest = max_input_tokens(model, options.max_length)
+    model, tokenizer, longest = fine_tuning.load_decoder(options, base)
     parts = hold_out(rows, options.held_out_ratio)
     train, held_out = (instruct_examples(part, tokenizer, longest) for part in parts)
     _, report = fine_tuning.tune_causal(

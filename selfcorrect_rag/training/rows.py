@@ -1,7 +1,6 @@
 """The common parts of all training data: rows as pydantic models, options, and fixed splits."""
 
 import hashlib
-import json
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -94,11 +93,6 @@ def read_rows(path: Path, kind: type[R]) -> list[R]:
                 f"a row is a JSON object with {', '.join(needed)}"
             ) from error
     return rows
-
-
-def fingerprint(values: Sequence[Any]) -> str:
-    """Return 32 hexadecimal digits of JSON values."""
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:32]
 
 
 def part_of(question: str) -> PartOfData:

@@ -36,13 +36,7 @@ HEADERS = {
 
 
 def make_app(config: ServingConfig, store: RunStore, names: list[str]) -> Starlette:
-    """Make the app.
-
-    Args:
-        config: names the models, the index and the web search.
-        store: past runs.
-        names: host names by which the server may be called.
-    """
+    """Make the app; ``names`` are the host names by which the server may be called."""
     pages = _Pages(config, store)
 
     @asynccontextmanager
@@ -86,7 +80,6 @@ class _Pages:
         return self.parts.graph(name, given, checkpointer=checkpointer)
 
     async def ask(self, request: Request) -> Response:
-        """Show the form, as the query string fills it in."""
         return self._form(request.query_params)
 
     def _form(self, given: Mapping[str, str], error: str = "") -> Response:
@@ -122,7 +115,6 @@ class _Pages:
         return RedirectResponse(f"/runs/{run.id}", 303)
 
     async def past(self, request: Request) -> Response:
-        """List live and past runs."""
         text = request.query_params.get("q", "")
         runs = await asyncio.to_thread(self._store.find, text)
         return _page("runs.html", runs=runs, live=list(self.runs.live.values()), text=text)
@@ -151,20 +143,17 @@ class _Pages:
         )
 
     async def download_json(self, request: Request) -> Response:
-        """Return a run as ``ask --json`` prints it."""
         past = await self._find(request)
         text = json.dumps(past.result, ensure_ascii=False, default=json_value, indent=2)
         return Response(text.encode("utf-8", "backslashreplace"), media_type="application/json")
 
     async def download_html(self, request: Request) -> Response:
-        """Return a run as one file, as ``ask --html`` writes it."""
         past = await self._find(request)
         # Its style is inline, and the page says by hash which one.
         policy = "default-src 'none'; style-src 'unsafe-inline'"
         return HTMLResponse(render_run(past.result), headers={"content-security-policy": policy})
 
     async def stop(self, request: Request) -> Response:
-        """Stop a run; what was done is kept."""
         run = self.runs.live.get(request.path_params["id"])
         if run and run.task:
             run.task.cancel()
@@ -181,7 +170,6 @@ class _Pages:
         return RedirectResponse(f"/runs/{request.path_params['id']}", 303)
 
     async def delete(self, request: Request) -> Response:
-        """Delete a past run."""
         await asyncio.to_thread(self._store.delete, request.path_params["id"])
         return RedirectResponse("/runs", 303)
 

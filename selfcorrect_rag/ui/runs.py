@@ -55,11 +55,7 @@ class PastRun:
 
 class RunStore:
     """The runs in a file, private to the user; every call opens it anew, so that threads and
-    servers may share it.
-
-    Raises:
-        BadOption: the file cannot be written, or is not a database.
-    """
+    servers may share it. BadOption if it cannot be written, or is not a database."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,13 +129,8 @@ class LiveRun(PastRun):
 
 
 class Runs:
-    """Starts runs, and stores them when they are over.
-
-    Args:
-        open_graph: returns the graph of a name, settings and a checkpointer; called in a thread.
-        store: past runs.
-        source: the name of the index, for people.
-    """
+    """Starts runs, and stores them when they are over. ``open_graph`` returns the graph of a name,
+    settings and a checkpointer, and is called in a thread; ``source`` names the index."""
 
     def __init__(self, open_graph: Callable[..., Any], store: RunStore, source: str) -> None:
         self._open_graph, self._store, self._source = open_graph, store, source

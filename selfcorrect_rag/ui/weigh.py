@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from selfcorrect_rag.evaluation.reweigh import choose
+from selfcorrect_rag.evaluation.reweigh import choose, scored_segment
 from selfcorrect_rag.reflection import ScoredSegment, path_score, segment_terms
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, SelfRAGSettings
 from selfcorrect_rag.thresholds import Thresholds
@@ -35,12 +35,7 @@ def weigh(run: PastRun, given: Mapping[str, float]) -> tuple[dict[str, Any], lis
     Only scores, the choice among written candidates and CRAG's action are computed again. What a
     model, an evaluator or a search would have to say is not guessed but named.
 
-    Args:
-        run: with its result as JSON.
-        given: some of :func:`weighable`, changed.
-
-    Raises:
-        BadSettings: a value is out of bounds.
+    ``given`` are some of :func:`weighable`, changed; BadSettings if a value is out of bounds.
     """
     result = {**run.result}
     settings = GRAPHS[run.graph](**{**run.settings, **given})
@@ -73,8 +68,7 @@ def _other_choice(result: dict[str, Any], settings: SelfRAGSettings) -> list[str
     candidates = [{**candidate} for candidate in result["candidates"]]
     paths: list[list[ScoredSegment]] = []
     for candidate in candidates:
-        parent, retrieved = candidate["parent"], candidate["step"] == "retrieve"
-        last = ScoredSegment(candidate["critique"], candidate["sequence_probability"], retrieved)
+        parent, last = candidate["parent"], scored_segment(candidate)
         paths.append([*([] if parent is None else paths[parent]), last])
         candidate["path_score"] = path_score(paths[-1], settings.weights, settings.path_rule)
         candidate["terms"] = segment_terms(last.critique, last.sequence, settings.weights)
