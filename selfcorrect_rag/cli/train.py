@@ -1,5 +1,6 @@
 """``selfcorrect-rag train`` and ``calibrate``: the papers' trainings and their data."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,8 @@ def train_command(name: str, sets: tuple[str, ...], config: Path | None, as_json
         options = entrypoint.options(**given)
     except ValidationError as error:
         raise BadOption(first_fault(error)) from error
-    show = progress_line()
-    report = entrypoint.run(
-        options, lambda done, total: show(f"{done}" + (f" of {total}" if total else ""))
-    )
+    show, finished = progress_line(), itertools.count(1)
+    report = entrypoint.run(options, lambda _, total: show(f"{next(finished)} of {total}"))
     if as_json:
         tell_json(report)
         return

@@ -169,9 +169,8 @@ def open_method(spec: Spec, parts: Any) -> Method:
 
 def resolve_spec(spec: Spec, parts: Any) -> Spec:
     """The variant with the settings that ``parts`` gives its graph where it sets nothing itself."""
-    return spec._replace(
-        settings=parts.settings(KINDS[spec.kind], **spec.settings.model_dump(exclude_unset=True))
-    )
+    given = spec.settings.model_dump(exclude_unset=True)
+    return spec._replace(settings=parts.settings(KINDS[spec.kind], **given))
 
 
 def create_plain_rag(llm: Model, retriever: Retriever | None, settings: Any) -> Any:
@@ -182,13 +181,10 @@ def create_plain_rag(llm: Model, retriever: Retriever | None, settings: Any) -> 
     may be cited. Without a retriever the model answers by itself.
     """
     graph = StateGraph(CRAGState, type(settings), input_schema=Input, output_schema=Output)
-    steps = [
-        read_question(settings),
-        generate(as_language_model(llm, "llm"), settings, apart=False),
-    ]
+    steps = [read_question(settings)]
     if retriever is not None:
-        read_all = Node("read_all", _read_all, settings)
-        steps[1:1] = [retrieve_documents(retriever, settings), read_all]
+        steps += [retrieve_documents(retriever, settings), Node("read_all", _read_all, settings)]
+    steps.append(generate(as_language_model(llm, "llm"), settings, apart=False))
     for step in steps:
         add_node(graph, step)
     for before, after in pairwise([START, *(str(step.name) for step in steps), END]):

@@ -65,9 +65,7 @@ def summary(
         "stopped": run.stopped,
         "methods": methods,
         "comparisons": {
-            metric: [
-                {**pair._asdict(), "verdict": pair.verdict} for pair in compare_all(found, pairs)
-            ]
+            metric: [{**c._asdict(), "verdict": c.verdict} for c in compare_all(found, pairs)]
             for metric, found in scored.items()
         },
         "sweeps": [sweep._asdict() for sweep in sweeps],

@@ -111,8 +111,6 @@ async def arun_methods(
     has. A failed question is a row with its error, which the next run asks again.
 
     Args:
-        questions: each with its own id.
-        methods: each with its own name.
         out: the folder of the run; one with other settings is refused.
         settings: what else decides the answers, as JSON values (models, index).
         max_calls: model calls of this call after which no question begins.

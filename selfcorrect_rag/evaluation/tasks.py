@@ -99,7 +99,6 @@ def read_task(source: str | Path, *, limit: int | None = None) -> Task:
 
     Raises:
         BadRows: the source cannot be read or has no valid question.
-        MissingExtra: ``datasets`` is not installed.
     """
     questions: dict[str, Question] = {}
     skipped: list[str] = []

@@ -281,9 +281,8 @@ class Index:
             (version,) = database.execute(_VERSION).fetchone()
             if self._held[0] == version:
                 return self._held
-            rows = database.execute(
-                "SELECT id, content, text, metadata FROM passages ORDER BY rowid"
-            ).fetchall()
+            query = "SELECT id, content, text, metadata FROM passages ORDER BY rowid"
+            rows = database.execute(query).fetchall()
         passages: dict[str, list[Document]] = {}
         for id_, content, text, metadata in rows:
             document = Document(text, id=id_, metadata=json.loads(metadata))

@@ -22,14 +22,7 @@ from selfcorrect_rag.errors import (
     wrap_errors,
 )
 from selfcorrect_rag.intake import title_of
-from selfcorrect_rag.journal import (
-    Journal,
-    digest,
-    open_run,
-    refuse_foreign,
-    run_folder,
-    write_rows,
-)
+from selfcorrect_rag.journal import Journal, open_run, refuse_foreign, run_folder, write_rows
 from selfcorrect_rag.models.critic import Critic, critic_input
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
@@ -102,11 +95,6 @@ class GeneratorRow(Row):
         """The instruction as a generator is asked it at inference."""
         return question_text(self.input, self.instruction) if self.input else self.instruction
 
-    @property
-    def digest(self) -> str:
-        """A fingerprint of the row."""
-        return digest([tuple(self.model_dump().values())])
-
 
 @dataclass
 class Passage:
@@ -136,6 +124,7 @@ class Segment:
     """Index of the passage that the sentence is written from."""
 
 
+Pair = tuple[Segment, Passage]
 Judge = Callable[[str, list[Instance]], list[str]]
 Retrieve = Callable[[list[str]], list[list[Passage]]]
 Decisions = dict[str, Any]
@@ -153,9 +142,7 @@ def augment(
     passage is taken if none supports a sentence.
     """
 
-    def ask(
-        prompt: str, cases: list[tuple[Segment, Passage]]
-    ) -> Iterator[tuple[tuple[Segment, Passage], str]]:
+    def ask(prompt: str, cases: list[Pair]) -> Iterator[tuple[Pair, str]]:
         asked = [s.case._replace(evidence=p.whole) for s, p in cases]
         return zip(cases, judge(prompt, asked), strict=True)
 

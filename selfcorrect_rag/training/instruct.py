@@ -11,7 +11,7 @@ from pydantic import AliasChoices, Field, PositiveInt, field_validator
 
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.intake import title_of
-from selfcorrect_rag.journal import digest, write_rows
+from selfcorrect_rag.journal import write_rows
 from selfcorrect_rag.models.chat_model import was_cut, written_text
 from selfcorrect_rag.prompts.instruct_rag import (
     TASK_INSTRUCTIONS,
@@ -74,12 +74,6 @@ class Sample(Row):
     def _best_first(cls, documents: tuple[Document, ...]) -> tuple[Document, ...]:
         return tuple(sorted(documents, key=lambda d: -float(d.metadata["score"])))
 
-    @property
-    def digest(self) -> str:
-        """A fingerprint of the sample."""
-        texts = [(title_of(document), document.page_content) for document in self.documents]
-        return digest([(self.question, self.answers, texts)])
-
 
 class InstructRow(Row):
     """A row of ``train rationales``: documents in the order that the rationale numbers them."""
@@ -108,17 +102,15 @@ def make_rationales(
     ]
     given, counts = ask_all(options, requests, llm, progress)
     made = []
-    for row, documents in zip(rows, shown, strict=True):
+    for row, read in zip(rows, shown, strict=True):
         if row.digest in given:
             rationale = given[row.digest]["rationale"]
-            prompt = training_prompt(row.question, documents)
+            prompt = training_prompt(row.question, read)
             made.append(
                 {
                     "question": row.question,
                     "answers": list(row.answers),
-                    "documents": [
-                        {"title": title_of(d), "text": d.page_content} for d in documents
-                    ],
+                    "documents": [{"title": title_of(d), "text": d.page_content} for d in read],
                     "rationale": rationale,
                     "consistent": contains_answer(rationale, row.answers),
                     "prompt": [{"role": "user", "content": prompt}],

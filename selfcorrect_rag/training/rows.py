@@ -23,6 +23,11 @@ class Row(BaseModel):
 
     model_config = ConfigDict(frozen=True, coerce_numbers_to_str=True)
 
+    @property
+    def digest(self) -> str:
+        """The row's key in journals."""
+        return journal.digest([self])
+
 
 class Options(BaseModel):
     """Options of an entrypoint; ``selfcorrect-rag train NAME --set key=value`` sets each field."""

@@ -68,9 +68,6 @@ def render_run(result: Result) -> str:
         HTML. All text of the run is escaped; characters that reorder or hide text are shown by
         their code points; only http and https addresses become links; texts over 20,000 characters
         are cut.
-
-    Raises:
-        MissingExtra: jinja2 is not installed.
     """
     template = templates().get_template("page.html")
     digest = base64.b64encode(hashlib.sha256(style().encode()).digest()).decode()
