@@ -36,11 +36,9 @@ def create_instruct_rag(
     Args:
         llm: writes the rationale; as for :func:`~selfcorrect_rag.crag.create_crag`.
         retriever: gives documents, best first; as for :func:`~selfcorrect_rag.crag.create_crag`.
-        demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``).
+        demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``); a
+            run whose mode shows others raises BadDemonstrations.
         options: :class:`GraphOptions`, by name.
-
-    Raises:
-        BadDemonstrations: at a run, if the mode shows demonstrations and those given do not do.
     """
     building, compiling = split_options({"name": "instruct_rag", **options})
     return instruct_rag_builder(llm, retriever, demonstrations, **building).compile(**compiling)

@@ -104,7 +104,8 @@ def test_what_a_model_writes_is_bounded_and_a_note_says_so(asynchronous: bool) -
 def test_long_computations_leave_the_event_loop() -> None:
     def step_of(characters: int) -> Any:
         async def step(state: Any, run: Run[Any]) -> Any:
-            name = await run.compute(lambda: threading.current_thread().name, characters=characters)
+            texts = [document("A page", "x" * characters)]
+            name = await run.compute(lambda: threading.current_thread().name, texts=texts)
             return {"notes": [name]}
 
         return Node("computes", step, Settings())

@@ -15,6 +15,7 @@ from selfcorrect_rag.agents.tool import as_tool
 if TYPE_CHECKING:
     from selfcorrect_rag.agents.middleware import CitationMiddleware, GroundingMiddleware
 
+_MIDDLEWARE = ("CitationMiddleware", "GroundingMiddleware")
 __all__ = [
     "CitationMiddleware",
     "CorrectiveRetriever",
@@ -29,10 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in (
-        "CitationMiddleware",
-        "GroundingMiddleware",
-    ):  # needs langchain, which the rest does not
+    if name in _MIDDLEWARE:  # needs langchain, which the rest does not
         from selfcorrect_rag.agents import middleware
 
         return getattr(middleware, name)

@@ -62,7 +62,7 @@ def generate_and_critique(
                 segment_prompt(question, beams[beam]["segments"], passages, step, passage)
                 for beam, step, passage in requests
             ],
-            characters=sum(len(passage.page_content) for passage in passages),
+            texts=passages,
         )
         segments = await run.segments(
             model.generate_segments,

@@ -30,6 +30,7 @@ from langgraph.stream import CustomTransformer
 from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
 from selfcorrect_rag.errors import Fault, ModelFailed, NoQuestion, wrap_errors
+from selfcorrect_rag.intake import admit
 from selfcorrect_rag.models.chat_model import model_behind, written_text
 from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
@@ -107,11 +108,18 @@ class Run(Generic[S]):
         finally:
             add_costs(self.costs, **costs)
 
-    async def compute(self, work: Callable[..., T], *args: Any, characters: int) -> T:
-        """Compute ``work(*args)``, in an async run off the event loop if the texts are long."""
-        if self.is_async and characters > LONG:
+    async def compute(self, work: Callable[..., T], *args: Any, texts: Sequence[Document]) -> T:
+        """Compute ``work(*args)``, in an async run off the event loop if ``texts`` are long."""
+        if self.is_async and sum(len(text.page_content) for text in texts) > LONG:
             return await run_in_executor(None, work, *args)
         return work(*args)
+
+    async def admit(
+        self, documents: Sequence[Document], what: str
+    ) -> tuple[list[Document], list[str]]:
+        """Return documents of at most ``document_characters`` and notes, as :func:`admit` does."""
+        longest = self.settings.document_characters
+        return await self.compute(admit, documents, longest, what, texts=documents)
 
     @property
     def is_heard(self) -> bool:

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, HumanMessage, convert_to_messages
 from langgraph.types import Overwrite
 
 from selfcorrect_rag.errors import BadSettings, Fault, NoQuestion
-from selfcorrect_rag.intake import admit, admit_question, as_documents
+from selfcorrect_rag.intake import admit_question, as_documents
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.node import ASK, Node, Run, Update, ask
 from selfcorrect_rag.prompts.chat import follow_up_prompt
@@ -42,11 +42,7 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
             documents, most = as_documents(given), chosen.given_documents
             if len(documents) > most:
                 notes.append(f"the first {most} of {len(documents)} given documents were taken")
-            documents, longest = documents[:most], chosen.document_characters
-            size = sum(len(document.page_content) for document in documents)
-            passages, admitted = await run.compute(
-                admit, documents, longest, "given documents", characters=size
-            )
+            passages, admitted = await run.admit(documents[:most], "given documents")
             notes += admitted
         return {
             **blank_state(),

@@ -64,8 +64,7 @@ def _strips_node(
         if not getattr(chosen, switch):
             strips = _cut(documents, "passage")
         else:
-            size = sum(len(document.page_content) for document in documents)
-            found = await run.compute(_cut, documents, chosen.decomposition, characters=size)
+            found = await run.compute(_cut, documents, chosen.decomposition, texts=documents)
             strips = _first_of_each(found, chosen.scored_strips)
             texts = [titled(documents[s["document"]], s["text"]) for s in strips]
             calls = 0 if strip_filter else judge.model_calls(texts)

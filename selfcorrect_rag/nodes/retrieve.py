@@ -6,7 +6,7 @@ from typing import Any
 from langchain_core.documents import BaseDocumentCompressor, Document
 
 from selfcorrect_rag.errors import BadArgument, Fault, NoDocument, RetrievalFailed, wrap_errors
-from selfcorrect_rag.intake import admit, as_documents, name_of
+from selfcorrect_rag.intake import as_documents, name_of
 from selfcorrect_rag.nodes.limits import add_costs, best_so_far, first_beams
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
@@ -88,7 +88,7 @@ def _finder(retriever: Retriever | None, reranker: Reranker) -> Find:
 
     async def find(state: Mapping[str, Any], run: Run[Any], queries: list[str]) -> Found:
         found: dict[str, list[Document]] = dict.fromkeys(queries, state["passages"])
-        notes, most, longest = list[str](), run.settings.passages, run.settings.document_characters
+        notes, most = list[str](), run.settings.passages
         if queries and not state["fixed"]:
             if source is None:
                 raise NoDocument(
@@ -98,10 +98,7 @@ def _finder(retriever: Retriever | None, reranker: Reranker) -> Find:
             lists = await run.call(source.batch, source.abatch, queries, k=most)
             add_costs(run.costs, retrievals=len(queries))
             for query, given in zip(queries, lists, strict=True):
-                size, what = sum(len(d.page_content) for d in given[:most]), "retrieved documents"
-                found[query], unfit = await run.compute(
-                    admit, given[:most], longest, what, characters=size
-                )
+                found[query], unfit = await run.admit(given[:most], "retrieved documents")
                 notes += unfit
         for query, documents in found.items():
             try:
@@ -121,8 +118,8 @@ async def _reranked(
     with wrap_errors(RetrievalFailed, "the reranker"):
         found = await run.call(sync, asynchronous, documents, query, run.config.get("callbacks"))
         given = as_documents(found, "the reranker")
-    documents, _ = admit(given, run.settings.document_characters, "reranked documents")
-    return documents
+    admitted, _ = await run.admit(given, "reranked documents")
+    return admitted
 
 
 def _query(question: str, beam: Beam) -> str:

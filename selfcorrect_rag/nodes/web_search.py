@@ -7,7 +7,7 @@ from langchain_core.documents import Document
 from langgraph.types import interrupt
 
 from selfcorrect_rag.errors import BadSettings, Fault, WebSearchFailed, one_line, wrap_errors
-from selfcorrect_rag.intake import aas_documents, admit, as_documents, source_of, title_of
+from selfcorrect_rag.intake import aas_documents, as_documents, source_of, title_of
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.search.web_search import Web, WebSearch, as_web_search
 from selfcorrect_rag.settings import CRAGSettings
@@ -53,10 +53,7 @@ def web_search(web_search: Web, settings: CRAGSettings | None = None) -> Node[An
                 found = (await run.call(_search, _asearch, web, query, most))[:most]
         except Fault as fault:
             return _failed(run, web, fault.reason, query)
-        size = sum(len(page.page_content) for page in found)
-        pages, notes = await run.compute(
-            admit, found, chosen.document_characters, "web pages", characters=size
-        )
+        pages, notes = await run.admit(found, "web pages")
         if not pages:
             return _failed(run, web, "the search found nothing", query)
         titles = [title_of(page) or source_of(page) for page in pages]

@@ -42,8 +42,7 @@ def write_answer(
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         best: Beam = state["beams"][0]
         segments = best["segments"]
-        size = sum(len(passage.page_content) for passage in state[source])
-        citations = await run.compute(cited_passages, segments, state, source, characters=size)
+        citations = await run.compute(cited_passages, segments, state, source, texts=state[source])
         notes = [best["cut"]] if best["cut"] else []
         if segments[-1]["finish_reason"] == "length":
             limit = run.settings.segment_tokens

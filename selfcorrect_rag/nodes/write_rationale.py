@@ -78,8 +78,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
     model = as_language_model(llm, "llm")
 
     async def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
-        size = sum(len(passage.page_content) for passage in state["passages"])
-        prompt, fitted = await run.compute(_fit, model, run, state, characters=size)
+        prompt, fitted = await run.compute(_fit, model, run, state, texts=state["passages"])
         mode, numbering, notes = fitted["mode"], fitted["numbering"], fitted["notes"]
         message = HumanMessage("".join(part.text for part in prompt.parts))
         given: Any = prompt if is_llm(model) else [message]
