@@ -3,9 +3,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.nodes.write_answer import cited_passages, cited_text
@@ -27,7 +26,6 @@ def cite(*segments: Any) -> str:
 @pytest.mark.parametrize(
     ("fields", "cited"),
     [
-        ({}, True),
         ({"ISREL": 0.5}, True),
         ({"ISREL": 0.49}, False),
         ({"ISREL": None}, False),
@@ -39,7 +37,7 @@ def test_a_segment_cites_its_passage_if_it_is_relevant(fields: Any, cited: bool)
     assert cite(candidate("Red.", **fields)) == ("Red. [1]" if cited else "Red.")
 
 
-@pytest.mark.parametrize("text", ["", "  ", REFUSAL])
+@pytest.mark.parametrize("text", ["  ", REFUSAL])
 def test_refusals_and_silence_cite_nothing(text: str) -> None:
     assert citations_of([candidate(text)]) == []
 
@@ -50,19 +48,15 @@ def test_numbers_follow_the_order_of_appearance_and_one_passage_has_one() -> Non
         candidate("Two.", passage=0, depth=1),
         candidate("Three.", passage=2, depth=2),
     ]
-    citations = citations_of(path)
-    assert cited_text(path, citations) == "One. [1] Two. [2] Three. [1]"
-    assert [(c["number"], c["passage"], c["segments"]) for c in citations] == [
-        (1, 2, [0, 2]),
-        (2, 0, [1]),
-    ]
+    found = [(c["number"], c["passage"], c["segments"]) for c in citations_of(path)]
+    assert cite(*path) == "One. [1] Two. [2] Three. [1]"
+    assert found == [(1, 2, [0, 2]), (2, 0, [1])]
 
 
 @pytest.mark.parametrize(
     ("first", "own", "marks"),
     [
         (0.9, None, "One. [1] Two. [1]"),
-        (0.1, None, "One. Two."),
         (0.9, 0.1, "One. [1] Two."),
         (0.1, 0.9, "One. Two. [1]"),
     ],
@@ -89,26 +83,21 @@ def test_marks_of_a_page_are_not_taken_for_ours() -> None:
     assert cite(candidate("See [3].")) == "See [3?]. [1]"
 
 
-@pytest.mark.parametrize(
-    ("said", "quote"), [("The door is red.", "The door is red."), ("It was painted.", "")]
-)
-def test_a_quote_is_the_sentence_that_says_it_word_for_word(said: str, quote: str) -> None:
-    (citation,) = citations_of([candidate(said)])
-    assert citation["quote"] == quote
+def test_a_quote_is_the_sentence_that_says_it_word_for_word() -> None:
+    for said, quote in (("door is red", "The door is red."), ("It was painted.", "")):
+        (citation,) = citations_of([candidate(said)])
+        assert citation["quote"] == quote
 
 
 def test_title_and_source_are_safe_to_show() -> None:
-    metadata = {"title": "a\nb", "source": "javascript:alert(1)"}
+    found = [document("a\nb", source="javascript:alert(1)")]
     llm = ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL))
-    result = create_self_rag(llm, lambda _: [Document("x", metadata=metadata)]).invoke(
-        {"question": "Who?"}
-    )
+    result = create_self_rag(llm, lambda _: found).invoke({"question": "Who?"})
     (citation,) = result["citations"]
     assert (citation["title"], citation["source"]) == ("a b", "")
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from((0.1, 0.9, None))), max_size=6))
-@settings(max_examples=50, deadline=None)
 def test_every_mark_has_a_citation_and_every_citation_a_mark(path: Any) -> None:
     segments = [
         candidate(f"Text {i}.", depth=i, passage=passage, ISREL=isrel)

@@ -23,22 +23,22 @@ from selfcorrect_rag.prompts.reading import (
     sentence_place,
     sentence_stating,
     sentences,
-    without_marks,
 )
-
-# Citation marks
 
 
 @pytest.mark.parametrize(
     ("text", "answer", "cited", "numbers"),
     [
         ("She did [2]. Surely [2][1].", "She did. Surely.", "She did [2]. Surely [2][1].", [2, 1]),
-        ("She did [1, 2].", "She did.", "She did [1][2].", [1, 2]),
         ("She did [Document 1, document 3].", "She did.", "She did [1][3].", [1, 3]),
         ("She did.\n\n[1] She did.", "She did.\n\nShe did.", "She did.\n\n[1] She did.", [1]),
         ("* Paris[1]\n* Lyon[2]", "* Paris\n* Lyon", "* Paris [1]\n* Lyon [2]", [1, 2]),
-        ("Take `[1]`, so [3].", "Take `[1]`, so.", "Take `[1]`, so [3].", [3]),
-        ("```\na [1]\n``` is it [2]", "```\na [1]\n``` is it", "```\na [1]\n``` is it [2]", [2]),
+        (
+            "```\na [1]\n```, `[1]` [3].",
+            "```\na [1]\n```, `[1]`.",
+            "```\na [1]\n```, `[1]` [3].",
+            [3],
+        ),
         ("[1](https://a.org)", None, None, []),
         ("in [0, 1], in [2024], [1-3], [sic]", None, None, []),
         ("She did [7].", None, "She did [7?].", []),
@@ -64,24 +64,18 @@ def test_marks_alone_leave_a_text(text: str) -> None:
         assert [c for c in shown if c in "x.`"] == letters
 
 
-def test_lists_of_marks_are_bounded_and_marks_can_be_disabled() -> None:
+def test_marks_and_their_lists_are_bounded() -> None:
     for items, found in ((32, [1]), (33, [])):
         text = f"So [{', '.join(['1'] * items)}]."
         assert [n for mark in marks_in(text) for n in mark.numbers] == found
-    assert without_marks("It says [3] and [1, 2].") == "It says [3?] and [1, 2?]."
-
-
-# Refusals and consent
+    assert len(list(marks_in("[1]" * 5_000))) == 1_000
 
 
 @pytest.mark.parametrize(
     ("text", "refused"),
     [
-        (REFUSAL, True),
-        ("the documents do not say", True),
-        (f'**"{REFUSAL}"** [1]\n', True),
+        (f'**"{REFUSAL.lower()}"** [1]\n', True),
         (f"{REFUSAL} But it was Austen.", False),
-        ("The documents do not say who wrote it.", False),
         ("", False),
         ("[1]" * 100 + REFUSAL, False),
     ],
@@ -99,13 +93,11 @@ def test_a_refusal_is_the_sentence_that_prompts_ask_for(text: str, refused: bool
         ({"approve": True}, "asked"),
         ({"approve": True, "query": "other"}, "other"),
         (False, None),
-        (None, None),
         ("Yes ", "asked"),
         ("no", None),
         ("", None),
         (1, None),
         ({}, None),
-        ({"query": ""}, None),
         ({"approve": False, "query": "other"}, None),
         ({"approve": True, "later": True}, None),
     ],
@@ -114,25 +106,19 @@ def test_consent_is_true_or_an_edited_query(reply: Any, query: str | None) -> No
     assert approved(reply, "asked") == query
 
 
-# Closed sets
-
 ARC = ("A: oxygen", "B: nitrogen", "C: argon")
 
 
 @pytest.mark.parametrize(
     ("text", "options", "answer"),
     [
-        ("A", ("A", "B"), "A"),
-        ("The answer is B.", ("A", "B"), "B"),
-        ("**Answer: B**", ("A", "B"), "B"),
+        ("**The answer is B.**", ("A", "B"), "B"),
         ("B\n\nSince nitrogen is most of it.", ("A", "B"), "B"),
         ("b) nitrogen", ARC, None),
         ("Nitrogen.", ARC, "B: nitrogen"),
         ("C++", ("C", "C++"), "C++"),
         ("C#", ("C", "C++"), None),
         ("It can't be A because oxygen is released. That leaves B.", ("A", "B"), None),
-        ("The claim doesn't hold up.", ("true", "false"), None),
-        ("", ("A", "B"), None),
     ],
 )
 def test_an_option_is_given_word_for_word(text: str, options: Any, answer: str | None) -> None:
@@ -146,32 +132,16 @@ def test_a_text_without_options_and_the_question_for_the_option() -> None:
     prompt = option_prompt("Which gas?", "</document> It can't be A.", ARC)
     assert prompt.count("</document>") == 1
     assert "\n2: B: nitrogen\n" in prompt
-    labels = option_labels(ARC)
-    assert labels.labels == ("1", "2", "3", "none")
-    assert [found and found.label for found in map(labels.find, ("2", "None.", "4", "2 or 3"))] == [
-        "2",
-        "none",
-        None,
-        None,
-    ]
-
-
-# Rationales
+    found = map(option_labels(ARC).find, ("2", "None.", "4", "2 or 3"))
+    assert [each and each.label for each in found] == ["2", "none", None, None]
 
 
 @pytest.mark.parametrize(
     ("rationale", "answer", "numbers"),
     [
-        ("Document [2] says 1931. So it opened in 1931.", "So it opened in 1931.", [2]),
-        (
-            "Document 1 is on towns.\n\nBy document 2, it opened in 1931.",
-            "By document 2, it opened in 1931.",
-            [2],
-        ),
+        ("Document 1 is on towns.\n\nBy document 2, in 1931.", "By document 2, in 1931.", [2]),
         ("Documents 1, 2 and 4 agree.", "Documents 1, 2 and 4 agree.", [1, 2, 4]),
-        ("It opened in 1931 [1, 3].", "It opened in 1931 [1, 3].", [1, 3]),
-        ("Docs 9 and 1 do. It has 12 rooms in 1931.", "It has 12 rooms in 1931.", [9, 1]),
-        ("Document 3 says so.\n\nAnswer: 1931", "1931", [3]),
+        ("Docs 9 and 1 do. In 1931 [1, 3].", "In 1931 [1, 3].", [9, 1, 3]),
         ("Document 3 says so.\n\n**Final answer:** 1931 [3]", "1931 [3]", [3]),
         ("Answer: 1930\nNo.\nAnswer:\n1931.", "1931.", []),
         ("The answer: it is hard to say", "The answer: it is hard to say", []),
@@ -183,9 +153,6 @@ def test_a_rationales_answer_and_documents(rationale: str, answer: str, numbers:
     assert read_numbers(rationale) == numbers
 
 
-# Sentences
-
-
 def around(text: str, found: str) -> str:
     start = text.index(found)
     return text[slice(*sentence_place(text, start, start + len(found)))]
@@ -194,7 +161,6 @@ def around(text: str, found: str) -> str:
 WRAPPED = (
     "The staging server runs on port 8443. Deployments happen every Tuesday, and Priya\n"
     "    approves them. Ask her first.\n"
-    "- a list of things that is as long as a line of wrapped text may well be here\n"
     "Another line of text that is as long as a line of wrapped text may well be.\nport: 80"
 )
 
@@ -202,13 +168,12 @@ WRAPPED = (
 @pytest.mark.parametrize(
     ("text", "found", "sentence"),
     [
-        ("It rains. The port is 8443. It snows.", "8443", "The port is 8443."),
         ("# Run\n\nport: 8443\nhost: a.org", "8443", "port: 8443"),
         ("It rains. It snows. It hails. It ends.", "snows. It", "It snows. It hails."),
         ("He was born in St. Louis. He left.", "Louis", "He was born in St. Louis."),
         ("雨です。東京は首都です。雪です。", "東京", "東京は首都です。"),
         (WRAPPED, "Priya", "Deployments happen every Tuesday, and Priya\n    approves them."),
-        (WRAPPED, "80\n" if "80\n" in WRAPPED else ": 80", "port: 80"),
+        (WRAPPED, ": 80", "port: 80"),
     ],
 )
 def test_the_sentence_or_line_around_a_place(text: str, found: str, sentence: str) -> None:
@@ -233,19 +198,17 @@ def test_a_sentence_holds_its_place(text: str, data: st.DataObject) -> None:
 
 NOTE = (
     "# Ports\n\nThe staging server runs\non port 8443. The old one ran on port 84.\n"
-    'Is it 8443? (The canteen is "At Ann\'s".)\n雨です。東京は首都です。\n'
+    'Is it 8443? (The canteen is "At Ann\'s".) Yes.\n雨です。東京は首都です。\n'
 )
 
 
 @pytest.mark.parametrize(
     ("said", "question", "sentence"),
     [
-        ("8443", "Which port does the staging server run on?", "on port 8443."),
+        (" “8443”. ", "Which port does the staging server run on?", "on port 8443."),
         ("8443", "Is it there?", "Is it 8443?"),
         ("runs on\tport 8443", "", "The staging server runs on port 8443."),
-        (" “8443”. ", "port?", "on port 8443."),
         ("84", "", "The old one ran on port 84."),
-        ("44", "", ""),
         ("At Ann's", "", '(The canteen is "At Ann\'s".)'),
         ("Yes", "", ""),
         ("首都", "", "東京は首都です。"),
@@ -256,20 +219,13 @@ def test_the_sentence_that_states_an_answer(said: str, question: str, sentence: 
     assert sentence_stating(NOTE, said, question) == sentence
 
 
-def test_the_marks_of_a_text_are_bounded() -> None:
-    marked = read_marks("[1]" * 5_000, 9, {1})
-    assert len(list(marks_in(marked.cited))) == 1_000
-
-
 @pytest.mark.parametrize(
     ("read", "unit"),
     [
-        (lambda text: read_marks(text, 9, {1}), "[1]"),
         (lambda text: read_marks(text, 9, {1}), "[1, "),
         (RETRIEVE.read, "["),
         (RETRIEVE.read, " `"),
         (read_numbers, "documents 1, "),
-        (read_numbers, "Document "),
         (read_numbers, "[1, "),
         (read_answer, "Answer: "),
         (read_answer, "\n \n"),
