@@ -17,6 +17,7 @@ from tests.scripted import (
     USEFUL,
     ScriptedReflectionLLM,
     document,
+    echo,
     passage_of,
     segment,
 )
@@ -53,10 +54,7 @@ def asking(name: str, *questions: str) -> ScriptedAgentModel:
         if isinstance(messages[-1], ToolMessage):
             said = [m for m in messages if isinstance(m, ToolMessage)]
             return AIMessage(" | ".join(str(m.content) for m in said[-len(questions) :]))
-        calls = [
-            ToolCall(name=name, args={"question": question}, id=f"call {question}")
-            for question in questions
-        ]
+        calls = [ToolCall(name=name, args={"question": q}, id=f"call {q}") for q in questions]
         return AIMessage("", tool_calls=calls)
 
     return ScriptedAgentModel(reply=reply)
@@ -90,7 +88,7 @@ def self_rag(issup: Any = FULL, retrieval: float = 0.9, **options: Any) -> Any:
 def crag(text: str = "Gold is here.", llm: Any = None, **options: Any) -> Any:
     """Its answer is what it was given; ``text`` decides the action."""
     return create_crag(
-        llm or RunnableLambda(lambda messages: messages[-1].content),
+        llm or echo(),
         lambda query: [document("Doc", f"{text} {query}", source="notes")],
         WordEvaluator(),
         PagesWebSearch(),
@@ -108,12 +106,10 @@ def self_crag(issup: Any = FULL, text: str = "Gold is here.", **options: Any) ->
     )
 
 
-RATIONALE = "Document [1] names the author. The answer is Jane Austen."
-
-
-def instruct_rag(rationale: str = RATIONALE, **options: Any) -> Any:
+def instruct_rag(rationale: str = "", **options: Any) -> Any:
+    says = rationale or "Document [1] names the author. The answer is Jane Austen."
     return create_instruct_rag(
-        RunnableLambda(lambda messages: rationale),
+        RunnableLambda(lambda messages: says),
         lambda query: [document("Emma", source="notes")],
         **options,
     )

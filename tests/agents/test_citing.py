@@ -19,15 +19,18 @@ ASKED: Any = {"messages": [HumanMessage("Go on.")]}
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
-def calling(*calls: tuple[str, dict[str, str]], says: str = "Jane Austen [1].") -> Any:
-    """A model that makes these calls at once, and then says this."""
-    made = [{"name": name, "args": args, "id": f"{i}"} for i, (name, args) in enumerate(calls)]
+PLAIN = {"model_provider": "anthropic", "model_name": "m"}
+
+
+def calling(*names: str) -> Any:
+    """A model that calls these tools at once, and then cites the first source."""
+    asked = {"question": "Who?"}
+    calls: Any = [{"name": name, "args": asked, "id": f"{i}"} for i, name in enumerate(names)]
 
     def reply(messages: list[BaseMessage]) -> AIMessage:
         if isinstance(messages[-1], ToolMessage):
-            told = {"model_provider": "anthropic", "model_name": "m"}
-            return AIMessage(says, response_metadata=told)
-        return AIMessage("", tool_calls=made)
+            return AIMessage("Jane Austen [1].", response_metadata=PLAIN)
+        return AIMessage("", tool_calls=calls)
 
     return ScriptedAgentModel(reply=reply)
 
@@ -44,20 +47,15 @@ def notes(message: Any) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("make", GRAPHS)
 async def test_an_agents_answer_cites_what_its_tool_cited(make: Any) -> None:
     library = as_tool(make(), name="library")
-    agent: Any = create_agent(
-        calling(("library", {"question": "Who?"})),
-        [library],
-        middleware=[CitationMiddleware()],
-        checkpointer=InMemorySaver(),
-    )
+    options: Any = {"middleware": [CitationMiddleware()], "checkpointer": InMemorySaver()}
+    agent: Any = create_agent(calling("library"), [library], **options)
     answer = agent.invoke(ASKED, THREAD)["messages"][-1]
     cited = tool_messages(agent.get_state(THREAD).values)[0].artifact["citations"]
     assert notes(answer) == [("[1]", c["title"]) for c in cited if c["number"] == 1]
     assert answer.text == "Jane Austen [1]."
     assert bool(notes(answer)) is (make is not crag), "its scripted answer cites nothing"
-    plain = {"model_provider": "anthropic", "model_name": "m"}
     standard = {"model_name": "m", "output_version": "v1"}
-    assert answer.response_metadata == (standard if notes(answer) else plain)
+    assert answer.response_metadata == (standard if notes(answer) else PLAIN)
     again = (await agent.ainvoke(ASKED, THREAD))["messages"]
     assert notes(again[-1]) == notes(answer)
     assert again[3] == answer
@@ -71,16 +69,15 @@ def test_a_number_of_two_sources_is_not_annotated() -> None:
 
     cites = crag(llm=FakeListChatModel(responses=["She did [1]."]))
     tools = [as_tool(self_rag(), name="emma"), as_tool(cites, name="doc"), other]
-    asked: Any = {"question": "Who?"}
     for names, expected in ((["emma", "emma", "other"], [("[1]", "Emma")]), (["emma", "doc"], [])):
-        model = calling(*((name, asked) for name in names))
-        agent: Any = create_agent(model, tools, middleware=[CitationMiddleware()])
+        agent: Any = create_agent(calling(*names), tools, middleware=[CitationMiddleware()])
         assert notes(agent.invoke(ASKED)["messages"][-1]) == expected
 
 
 def test_an_earlier_turns_sources_are_not_this_ones() -> None:
-    model, tools = calling(("emma", {"question": "Who?"})), [as_tool(self_rag(), name="emma")]
-    turn = create_agent(model, tools).invoke(ASKED)["messages"]
+    turn = create_agent(calling("emma"), [as_tool(self_rag(), name="emma")]).invoke(ASKED)[
+        "messages"
+    ]
     cites: Any = {"messages": turn}
     assert CitationMiddleware().after_model(cites, Runtime())
     cites["messages"] = [*turn, HumanMessage("And then?"), AIMessage("She [1].")]
@@ -98,10 +95,10 @@ async def test_a_grounded_answer_cites_the_evidence(make: Any) -> None:
 
 def test_what_is_not_plain_text_stays() -> None:
     cited: Any = {"number": 1, "title": "T", "source": "", "text": "t", "quote": ""}
-    thought = AIMessage(
-        [{"type": "reasoning", "reasoning": "x"}, {"type": "text", "text": "A [1]"}]
-    )
-    assert cited_message(thought, [cited]) is thought
-    call = AIMessage("A [1]", tool_calls=[{"name": "x", "args": {}, "id": "1"}])
-    assert cited_message(call, [cited]) is call
-    assert cited_message(plain := AIMessage("A [2]"), [cited]) is plain
+    reasoning: Any = {"type": "reasoning", "reasoning": "x"}
+    for message in (
+        AIMessage([reasoning, {"type": "text", "text": "A [1]"}]),
+        AIMessage("A [1]", tool_calls=[{"name": "x", "args": {}, "id": "1"}]),
+        AIMessage("A [2]"),
+    ):
+        assert cited_message(message, [cited]) is message

@@ -1,19 +1,16 @@
 """A graph as a tool: content and artifact, parallel calls, pauses, errors, contexts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessageChunk, HumanMessage
-from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, Send
+from langgraph.types import Command
 
 from selfcorrect_rag import as_tool, create_crag
 from selfcorrect_rag.errors import SelfCorrectError
@@ -23,6 +20,9 @@ from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.scripted import document
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
+
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
 def call(question: str = "Who?") -> Any:
@@ -79,17 +79,9 @@ def test_a_source_has_its_page_and_heading() -> None:
 
 
 def test_context_is_the_tools_not_the_agents() -> None:
-    @dataclass
-    class AgentContext:
-        passages: int = 1
-        user: str = "someone"
-
     agent: Any = create_agent(
-        asking("crag", "Who?"), [as_tool(crag("Noise."))], context_schema=AgentContext
+        asking("crag", "Who?"), [as_tool(crag("Noise."))], context_schema=dict
     )
-    (said,) = tool_messages(agent.invoke(ASKED, context=AgentContext()))
-    assert said.artifact["action"] == "incorrect"
-    agent = create_agent(asking("crag", "Who?"), [as_tool(crag("Noise."))], context_schema=dict)
     (said,) = tool_messages(agent.invoke(ASKED, context={"lower": -1.0}))
     assert said.artifact["action"] == "incorrect"  # the agent's key of the same name is its own
     tool = as_tool(crag("Noise."), context={"lower": -1.0})
@@ -102,25 +94,22 @@ def test_an_error_of_ours_is_for_the_model_to_read() -> None:
     assert (said.status, said.artifact) == ("error", None)
     assert "question is empty" in said.content
 
-    def broken(messages: Any) -> str:
-        raise ZeroDivisionError
-
-    said = as_tool(crag(llm=RunnableLambda(broken))).invoke(call())
-    assert (said.status, "raised ZeroDivisionError" in said.content) == ("error", True)
-
 
 QUESTIONS = [f"Question {letter}?" for letter in "WXYZ"]
 APPROVE = {"approve_search": True}
 
 
+def questioning(graph: Any, **options: Any) -> Any:
+    """An agent that puts all the questions to the graph at once."""
+    model, tools = asking("crag", *QUESTIONS), [as_tool(graph, **options)]
+    return create_agent(model, tools, checkpointer=InMemorySaver())
+
+
 def test_parallel_calls_do_not_mix_even_with_a_checkpointer_of_the_graphs_own() -> None:
     graph = crag(checkpointer=InMemorySaver())
-    agent: Any = create_agent(
-        asking("crag", *QUESTIONS), [as_tool(graph)], checkpointer=InMemorySaver()
-    )
-    config: Any = {"configurable": {"thread_id": "1"}}
+    agent = questioning(graph)
     for _ in range(2):  # the second turn keeps nothing of the first
-        said = tool_messages(agent.invoke(ASKED, config))[-4:]
+        said = tool_messages(agent.invoke(ASKED, THREAD))[-4:]
         assert [m.artifact["question"] for m in said] == QUESTIONS
         for message, question in zip(said, QUESTIONS, strict=True):
             assert question in message.content
@@ -142,32 +131,13 @@ EACH_ITS_OWN = [(q, f"more Question {q[-2]}") for q in QUESTIONS]
 
 
 async def test_pauses_inside_parallel_calls_resume_each_with_its_own_answer() -> None:
-    tool = as_tool(crag("Noise."), context=APPROVE)
-    agent: Any = create_agent(asking("crag", *QUESTIONS), [tool], checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
-    paused = agent.invoke(ASKED, config)
+    agent = questioning(crag("Noise."), context=APPROVE)
+    paused = agent.invoke(ASKED, THREAD)
     assert len(paused["__interrupt__"]) == 4
-    assert approved(agent.invoke(answers(paused), config)) == EACH_ITS_OWN
+    assert approved(agent.invoke(answers(paused), THREAD)) == EACH_ITS_OWN
     other: Any = {"configurable": {"thread_id": "2"}}
     paused = await agent.ainvoke(ASKED, other)
     assert approved(await agent.ainvoke(answers(paused), other)) == EACH_ITS_OWN
-
-
-def test_a_tool_node_of_ones_own_needs_a_task_for_each_call() -> None:
-    model = asking("crag", *QUESTIONS)
-    graph = StateGraph(MessagesState)
-    graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
-    graph.add_node("tools", ToolNode([as_tool(crag("Noise."), context=APPROVE)]))
-    graph.add_edge(START, "model")
-    graph.add_conditional_edges(
-        "model",
-        lambda state: [Send("tools", [call]) for call in state["messages"][-1].tool_calls],
-        ["tools"],
-    )
-    compiled: Any = graph.compile(checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
-    paused = compiled.invoke(ASKED, config)
-    assert approved(compiled.invoke(answers(paused), config)) == EACH_ITS_OWN
 
 
 def test_calls_that_langgraph_mixes_are_an_error() -> None:
@@ -187,18 +157,14 @@ def test_calls_that_langgraph_mixes_are_an_error() -> None:
     graph.add_node("both", both)
     graph.add_edge(START, "both")
     compiled: Any = graph.compile(checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
-    assert compiled.invoke(ASKED, config)["__interrupt__"]
+    assert compiled.invoke(ASKED, THREAD)["__interrupt__"]
     with pytest.raises(SelfCorrectError, match=r"for 'Second\?' resumed the run for 'First\?'"):
-        compiled.invoke(Command(resume=True), config)
+        compiled.invoke(Command(resume=True), THREAD)
 
 
-@pytest.mark.parametrize(
-    "question", ["Who\x00 wrote\x0cEmma?", "Who \ud83d?", " Who? \n", "Who? " * 10_000]
-)
+@pytest.mark.parametrize("question", [" Who\x00 wrote\x0cEmma \ud83d?", "Who? " * 10_000])
 def test_a_question_that_the_graph_makes_fit_is_no_other(question: str) -> None:
-    tool = as_tool(crag())
-    assert tool.invoke({"question": question})
+    assert as_tool(crag()).invoke({"question": question})
 
 
 def test_a_pause_without_an_agent_says_what_is_missing() -> None:
@@ -216,20 +182,14 @@ async def test_neither_grades_queries_nor_drafts_reach_the_agents_token_stream()
         rewriter=FakeListChatModel(responses=["leaked query"]),
     )
     agent: Any = create_agent(asking("crag", "Who?"), [as_tool(graph)])
-    for subgraphs in (False, True):
-        stream = agent.astream(ASKED, stream_mode="messages", subgraphs=subgraphs)
-        parts = [part[1] if subgraphs else part async for part in stream]
-        tokens = "".join(m.content for m, _ in parts if isinstance(m, AIMessageChunk))
-        assert tokens == ""
+    stream = agent.astream(ASKED, stream_mode="messages", subgraphs=True)
+    assert [m async for _, (m, _) in stream if isinstance(m, AIMessageChunk) and m.content] == []
 
 
 def test_a_pause_before_a_node_of_the_graph() -> None:
     graph = crag("Noise.", interrupt_before=["web_search"])
-    agent: Any = create_agent(
-        asking("crag", *QUESTIONS), [as_tool(graph)], checkpointer=InMemorySaver()
-    )
-    config: Any = {"configurable": {"thread_id": "1"}}
-    assert not tool_messages(agent.invoke(ASKED, config))
-    said = tool_messages(agent.invoke(None, config))
+    agent = questioning(graph)
+    assert not tool_messages(agent.invoke(ASKED, THREAD))
+    said = tool_messages(agent.invoke(None, THREAD))
     assert [m.artifact["question"] for m in said] == QUESTIONS
     assert all(m.artifact["web_results"] for m in said)
