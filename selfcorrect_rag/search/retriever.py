@@ -121,17 +121,28 @@ class FunctionRetriever(BaseRetriever):
     def invoke(
         self, input: str, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
-        return super().invoke(input, config, run=ensure_config(config), **kwargs)
+        run = ensure_config(config)
+        if self._is_unheard(run):
+            return self._get_relevant_documents(input, run_manager=None, run=run, **kwargs)
+        return super().invoke(input, config, run=run, **kwargs)
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, **kwargs: Any
     ) -> list[Document]:
-        return await super().ainvoke(input, config, run=ensure_config(config), **kwargs)
+        run = ensure_config(config)
+        if self._is_unheard(run):
+            return await self._aget_relevant_documents(input, run_manager=None, run=run, **kwargs)
+        return await super().ainvoke(input, config, run=run, **kwargs)
+
+    def _is_unheard(self, run: RunnableConfig) -> bool:
+        """Whether nothing listens to retrievers, so that a run would only take time."""
+        handlers = getattr(run.get("callbacks"), "handlers", None)
+        return handlers is not None and all(each.ignore_retriever for each in handlers)
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: Any, run: Any = None, **options: Any
     ) -> list[Document]:
-        within = patch_config(run, callbacks=run_manager.get_child())
+        within = patch_config(run, callbacks=run_manager.get_child()) if run_manager else run
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return context.run(
                 lambda: as_documents(self.read(self._call(query, options)), self.source)
@@ -145,7 +156,9 @@ class FunctionRetriever(BaseRetriever):
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
 
-        within = patch_config(run, callbacks=run_manager.get_sync().get_child())
+        within = run
+        if run_manager:
+            within = patch_config(run, callbacks=run_manager.get_sync().get_child())
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return await asyncio.create_task(documents(), context=context)
 
