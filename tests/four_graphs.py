@@ -4,7 +4,6 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import HumanMessage
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import ChatEvaluator
@@ -19,7 +18,6 @@ from tests.scripted import (
     segment,
 )
 
-ASKED: Any = {"messages": [HumanMessage("Who wrote Emma, and when?")]}
 PLAIN: Any = {"question": "Who wrote Emma, and when?"}
 ANSWER = "Jane Austen wrote it."
 GOING = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}

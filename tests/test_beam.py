@@ -7,7 +7,7 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.reflection import Reflection
+from selfcorrect_rag.reflection import NO_SUPPORT, Reflection
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,
@@ -22,7 +22,7 @@ from tests.scripted import (
     segment,
 )
 
-A, B = document("A"), document("B")
+A, B, C = document("A"), document("B"), document("C")
 QUESTION: Any = {"question": "Who?"}
 AGAIN = {"[Retrieval]": 0.8, "[No Retrieval]": 0.2}
 KEEP = {"[Continue to Use Evidence]": 0.8, "[Retrieval]": 0.1, "[No Retrieval]": 0.1}
@@ -54,29 +54,19 @@ def two_segments(prompt: str) -> Segment:
     return segment(f"2{title}.", judged, FULL, USEFUL)
 
 
-def test_one_batch_a_segment_for_all_beams() -> None:
+def test_each_beam_has_its_own_text_passages_and_query_and_all_one_batch_a_segment() -> None:
     result, llm = ask(two_segments, A, B)
     assert [len(call) for call in llm.calls] == [1, 2, 4]
-    assert result["cited_answer"] == "1A. [1] 2B. [2]"
     assert result["usage"]["model_calls"] == 3
-
-
-def test_each_beam_carries_its_own_text_and_its_own_passages() -> None:
-    _, llm = ask(two_segments, A, B)
-    for prompt in llm.calls[2]:
-        written = "1A." if "1A." in prompt else "1B."
-        title = written[1]
-        assert prompt.startswith(
-            f"{OPENING}[Retrieval]<paragraph>{title}\nAbout {title}.</paragraph>"
-            f"[Relevant]{written}[Fully supported][Retrieval]<paragraph>"
-        )
-    assert len(set(llm.calls[2])) == 4
-
-
-def test_retrieval_happens_again_with_the_question_and_the_previous_segment() -> None:
-    result, _ = ask(two_segments, A, B)
+    assert result["cited_answer"] == "1A. [1] 2B. [2]"
     assert sorted(result["queries"]) == ["Who?", "Who? 1A.", "Who? 1B."]
     assert [p.id for p in result["passages"]] == ["A", "B"], "each passage is kept once"
+    assert sorted(llm.calls[2]) == [
+        f"{OPENING}[Retrieval]<paragraph>{first}\nAbout {first}.</paragraph>[Relevant]1{first}."
+        f"[Fully supported][Retrieval]<paragraph>{second}\nAbout {second}.</paragraph>"
+        for first in "AB"
+        for second in "AB"
+    ]
 
 
 def test_continue_keeps_the_passage_and_retrieves_nothing() -> None:
@@ -94,20 +84,8 @@ def test_continue_keeps_the_passage_and_retrieves_nothing() -> None:
         assert "[Continue" not in result["answer"]
 
 
-def test_going_on_without_evidence_is_not_cited() -> None:
-    def write(prompt: str) -> Segment:
-        if "[No Retrieval]" in prompt:
-            return segment("An opinion.", USEFUL)
-        return segment("A fact.", RELEVANT, FULL, next=ENOUGH)
-
-    result, _ = ask(write, A)
-    assert result["cited_answer"] == "A fact. [1] An opinion."
-    again, _ = ask(write, A, threshold=0.01)
-    assert len(again["queries"]) > 1, "a lower threshold retrieves where the model would not"
-
-
 def test_citations_follow_the_passage_that_was_read() -> None:
-    """A segment without evidence in between does not shift the numbers of those after it."""
+    """A segment without evidence in between is not cited, and shifts no number after it."""
 
     def write(prompt: str) -> Segment:
         if prompt.endswith("[No Retrieval]"):
@@ -148,7 +126,7 @@ def test_a_finished_answer_takes_no_place_of_one_that_becomes_better() -> None:
         return {**written, "logprob": 0.0} if is_later else written
 
     result, llm = ask(certain, A, B, beam_width=1, weight_isuse=0.1)
-    # 2.0, 3.0, 3.0, 3.0 against 2.5 of the finished one
+    # 2.0, 3.0, 3.0 and 3.0 against 2.5
     assert result["answer"] == "Long 1. Long 2. Long 3. Long 4."
     assert result["score"] == pytest.approx(2.75)
     assert len(llm.calls) == 5
@@ -162,7 +140,7 @@ def test_what_cannot_become_better_than_a_finished_answer_is_not_continued() -> 
     assert result["notes"] == [], "nothing of the answer was cut"
 
 
-@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("depth", [1, 3])
 def test_depth_is_the_number_of_segments(depth: int) -> None:
     def write(prompt: str) -> Segment:
         return segment("More.", RELEVANT, FULL, next=AGAIN)
@@ -184,10 +162,8 @@ def test_paths_are_compared_by_the_rule_that_is_chosen() -> None:
 
     assert ask(write, A, B)[0]["answer"] == "Strong."
     assert ask(write, A, B, path_rule="sum")[0]["answer"] == "Fair. Fair. Fair."
-    # 2.0 ** 3 = 8 beats 2.4
     product, _ = ask(write, A, B, path_rule="product")
-    assert product["answer"] == "Fair. Fair. Fair."
-    assert product["score"] == pytest.approx(2.0**3)
+    assert product["score"] == pytest.approx(2.0**3)  # beats 2.4
 
 
 def test_a_path_all_of_whose_continuations_break_a_constraint_ends_with_a_note() -> None:
@@ -196,7 +172,7 @@ def test_a_path_all_of_whose_continuations_break_a_constraint_ends_with_a_note()
             return segment("Right.", RELEVANT, FULL, next=AGAIN)
         return segment("Wrong.", RELEVANT, NONE, USEFUL)
 
-    result, _ = ask(write, A, hard_constraints=["[No support / Contradictory]"])
+    result, _ = ask(write, A, hard_constraints=[NO_SUPPORT])
     assert result["answer"] == "Right."
     assert result["constraints_met"]
     assert result["notes"] == [
@@ -219,6 +195,10 @@ def test_a_note_on_what_was_cut_is_about_the_answer_that_is_given() -> None:
 NAN = math.nan
 
 
+def spoilt(given: Reflection) -> Reflection:
+    return {**given, "logprobs": dict.fromkeys(given["logprobs"], NAN)}
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -230,7 +210,7 @@ NAN = math.nan
     ],
     ids=["sequence", "infinite", "isrel", "isuse", "next"],
 )
-@pytest.mark.parametrize("context", [{}, {"path_rule": "sum"}, {"closed_set": True}], ids=str)
+@pytest.mark.parametrize("context", [{}, {"closed_set": True}], ids=str)
 @pytest.mark.parametrize("spoilt_title", ["A", "B"])
 def test_log_probabilities_that_are_no_numbers_never_win(
     spoil: Any, context: dict[str, Any], spoilt_title: str
@@ -257,10 +237,6 @@ def test_nothing_but_log_probabilities_that_are_no_numbers_is_answered_with_a_no
     assert result["constraints_met"], "no constraint was set"
 
 
-def spoilt(given: Reflection) -> Reflection:
-    return {**given, "logprobs": dict.fromkeys(given["logprobs"], NAN)}
-
-
 def test_a_candidate_without_text_is_not_chosen() -> None:
     def write(prompt: str) -> Segment:
         if passage_of(prompt) == "A":
@@ -272,9 +248,6 @@ def test_a_candidate_without_text_is_not_chosen() -> None:
     assert result["candidates"][0]["dropped"] == "no text"
 
 
-# Closed sets
-
-
 def test_closed_sets_sum_scores_by_answer() -> None:
     said = {"A": ("True.", 0.9), "B": ("false", 0.6), "C": ("False", 0.6)}
 
@@ -283,12 +256,11 @@ def test_closed_sets_sum_scores_by_answer() -> None:
         judged = {"[Relevant]": relevant, "[Irrelevant]": 1 - relevant}
         return segment(text, judged, mean_logprob=math.log(0.1))
 
-    result, _ = ask(write, A, B, document("C"), closed_set=True)
+    result, _ = ask(write, A, B, C, closed_set=True)
     assert result["answer"] == "false"
     assert result["options"] == {"false": pytest.approx(1.4), "true": pytest.approx(1.0)}
     assert result["score"] == pytest.approx(1.4)
-    named, _ = ask(write, A, B, document("C"), options=["True", "False"])
-    assert named["answer"] == "False"
+    assert ask(write, A, B, C, options=["True", "False"])[0]["answer"] == "False"
 
 
 def test_candidates_that_match_no_option_are_left_out_of_the_sum_and_counted() -> None:
@@ -297,6 +269,6 @@ def test_candidates_that_match_no_option_are_left_out_of_the_sum_and_counted() -
     def write(prompt: str) -> Segment:
         return segment(said[passage_of(prompt)], RELEVANT, mean_logprob=math.log(0.1))
 
-    result, _ = ask(write, A, B, document("C"), options=["yes", "no"])
+    result, _ = ask(write, A, B, C, options=["yes", "no"])
     assert result["options"] == {"yes": pytest.approx(2.0)}
     assert result["notes"] == ["1 of 3 candidates match no option; ignored"]

@@ -1,11 +1,8 @@
 """The base of the nodes: sync and async alike, costs, faults, retries, public API only."""
 
-import ast
 import asyncio
-import re
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +11,6 @@ from langchain_core.messages import AIMessage
 from langgraph.graph import StateGraph
 from langgraph.types import RetryPolicy
 
-import selfcorrect_rag
 from selfcorrect_rag.errors import ModelFailed, NoQuestion, RetrievalFailed
 from selfcorrect_rag.models.reflection_llm import LONG
 from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask
@@ -177,29 +173,3 @@ def test_nodes_work_in_a_graph_of_the_users() -> None:
     compiled: Any = graph.compile()
     assert len(compiled.invoke(QUESTION)["passages"]) == 3
     assert len(compiled.invoke(QUESTION, context={"passages": 2})["passages"]) == 2
-
-
-PRIVATE = re.compile(r"(?:^|\.)_[a-z]")
-
-
-def test_no_private_name_of_another_package_is_used() -> None:
-    """Neither imported, nor set as ``__class__``; langgraph.pregel has no public names."""
-    root = Path(selfcorrect_rag.__file__).parent
-    found = []
-    for path in root.rglob("*.py"):
-        text = path.read_text()
-        for node in ast.walk(ast.parse(text)):
-            names: list[str] = []
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-            elif isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                names = ["x.__class__"] if node.attr == "__class__" else []
-            found += [
-                f"{path.relative_to(root)}: {name}"
-                for name in names
-                if not name.startswith("selfcorrect_rag")
-                and (PRIVATE.search(name) or name.endswith("__class__") or ".pregel" in name)
-            ]
-    assert found == []

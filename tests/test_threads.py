@@ -1,7 +1,7 @@
 """Turns of a thread: this turn's input decides; pauses, forks, resumes; runs that never mix."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,24 +30,16 @@ THREAD: Any = {"configurable": {"thread_id": "1"}}
 AGAIN = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
 
 
-class Failing:
-    """Fails for the questions in ``broken``."""
+def graph(broken: Collection[str] = (), **options: Any) -> Any:
+    """Fails for the ``broken`` questions."""
 
-    def __init__(self) -> None:
-        self.broken: set[str] = set()
+    def write(prompt: str) -> Any:
+        if any(question in prompt for question in broken):
+            raise ConnectionError("the model is down")
+        return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, USEFUL)
 
-    def graph(self, **options: Any) -> Any:
-        def write(prompt: str) -> Any:
-            if any(question in prompt for question in self.broken):
-                raise ConnectionError("the model is down")
-            return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, USEFUL)
-
-        llm = ScriptedReflectionLLM(write=write)
-        return create_self_rag(llm, lambda query: [document(query)], **options)
-
-
-def graph(**options: Any) -> Any:
-    return Failing().graph(**options)
+    llm = ScriptedReflectionLLM(write=write)
+    return create_self_rag(llm, lambda query: [document(query)], **options)
 
 
 INPUTS: dict[str, Callable[[str], Any]] = {
@@ -55,7 +47,6 @@ INPUTS: dict[str, Callable[[str], Any]] = {
     "message": lambda q: {"messages": [HumanMessage(q)]},
     "blocks": lambda q: {"messages": [HumanMessage([{"type": "text", "text": q}])]},
     "tuple": lambda q: {"messages": ("user", q)},
-    "object": lambda q: {"messages": {"role": "user", "content": q}},
     "blank": lambda q: {"question": " ", "messages": [HumanMessage(q)]},
     "both": lambda q: {"question": q, "messages": [HumanMessage(q)]},
     "beside": lambda q: {"question": q, "messages": [AIMessage("By the way.")]},
@@ -63,14 +54,13 @@ INPUTS: dict[str, Callable[[str], Any]] = {
     "removing": lambda q: {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), HumanMessage(q)]},
 }
 BY_QUESTION = ("question", "beside")
+FATES = ("answered", "failed", "paused")
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from(sorted(INPUTS)), st.sampled_from(("answered", "failed", "paused"))
-        ),
+        st.tuples(st.sampled_from(sorted(INPUTS)), st.sampled_from(FATES)),
         min_size=1,
         max_size=4,
     ),
@@ -79,8 +69,8 @@ BY_QUESTION = ("question", "beside")
 def test_whatever_a_thread_went_through_a_turn_answers_what_came_in_with_it(
     turns: list[tuple[str, str]], asynchronous: bool
 ) -> None:
-    parts = Failing()
-    made = parts.graph(checkpointer=InMemorySaver())
+    broken: set[str] = set()
+    made = graph(broken, checkpointer=InMemorySaver())
 
     def run(given: Any, **options: Any) -> Any:
         if asynchronous:
@@ -90,37 +80,35 @@ def test_whatever_a_thread_went_through_a_turn_answers_what_came_in_with_it(
     for number, (by, fate) in enumerate(turns):
         question = f"Question {number}?"
         asked = INPUTS[by](question)
+        if fate == "paused":
+            run(asked, interrupt_before=["retrieve"])
+            continue
         if fate == "failed":
-            parts.broken.add(question)
+            broken.add(question)
             with pytest.raises(ModelFailed, match="the model is down"):
                 run(asked)
             continue
-        result = run(asked, **({"interrupt_before": ["retrieve"]} if fate == "paused" else {}))
-        if fate == "paused":
-            continue
+        result = run(asked)
         assert result["question"] == result["original_question"] == question
         assert result["answer"] == f"From {question}."
         assert [p.id for p in result["passages"]] == [question], "nothing of another turn"
         assert len(result["candidates"]) == 1
         assert result["usage"]["model_calls"] == 2
         assert [run["step"] for run in result["route"]].count("read_question") == 1
-        replied = result["messages"] and result["messages"][-1].type == "ai"
-        assert bool(replied and result["messages"][-1].text.startswith(result["answer"])) == (
-            by not in BY_QUESTION
-        )
+        last = result["messages"][-1:]
+        replied = any(m.type == "ai" and m.text.startswith(result["answer"]) for m in last)
+        assert replied == (by not in BY_QUESTION)
 
 
 @pytest.mark.parametrize(
     ("given_input", "error"),
     [
         ({"question": ""}, NoQuestion),
-        ({"messages": []}, NoQuestion),
         ({"messages": [AIMessage("Hello.")]}, NoQuestion),
         ({"messages": [HumanMessage(" ")]}, NoQuestion),
         ({"documents": [document("A")]}, NoQuestion),
         ({"question": 3}, NoQuestion),
         ({"question": "Who?", "documents": "text"}, NoDocument),
-        ({"question": "Who?", "documents": [{"text": "A"}]}, NoDocument),
     ],
     ids=str,
 )
@@ -137,15 +125,12 @@ def test_an_input_without_a_question_is_refused_whatever_the_thread_holds(
 
 def test_without_a_retriever_documents_come_with_the_input() -> None:
     llm = ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL))
-    for made in (create_self_rag(llm), create_self_rag(llm, None)):
-        result = made.invoke({"question": "Who?", "documents": [document("A")]})
-        assert result["cited_answer"] == "Red. [1]"
-        with pytest.raises(NoDocument, match="give documents in the input, or a retriever"):
-            made.invoke({"question": "Who?"})
-        assert made.invoke({"question": "Who?"}, context={"mode": "never"})["answer"] == "Red."
-
-
-# Pauses, forks and edits
+    made: Any = create_self_rag(llm)
+    result = made.invoke({"question": "Who?", "documents": [document("A")]})
+    assert result["cited_answer"] == "Red. [1]"
+    with pytest.raises(NoDocument, match="give documents in the input, or a retriever"):
+        made.invoke({"question": "Who?"})
+    assert made.invoke({"question": "Who?"}, context={"mode": "never"})["answer"] == "Red."
 
 
 def test_a_paused_turn_is_changed_resumed_and_forked() -> None:
@@ -159,8 +144,7 @@ def test_a_paused_turn_is_changed_resumed_and_forked() -> None:
     )
     assert made.invoke(None, fork)["answer"] == "From Edited."
     again = made.invoke(None, paused.config)
-    assert again["answer"] == "From Who?."
-    assert again["usage"]["model_calls"] == 2
+    assert (again["answer"], again["usage"]["model_calls"]) == ("From Who?.", 2)
 
 
 def test_the_settings_of_a_turn_are_fixed_when_it_begins_and_a_fork_may_change_them() -> None:
@@ -184,15 +168,11 @@ def test_a_turn_says_a_note_once() -> None:
     assert add_notes(["one"], ["two", "one", "two"]) == ["one", "two"]
 
 
-# Settings
-
-
 @pytest.mark.parametrize(
     ("context", "says"),
     [
         ({"beam_with": 3}, "did you mean beam_width"),
         ({"beam_width": 0}, "beam_width: Input should be greater than"),
-        ({"hard_constraints": ["[Bad]"]}, "Input should be"),
     ],
     ids=str,
 )
@@ -205,14 +185,11 @@ def test_bad_settings_are_refused_before_anything_runs(context: Any, says: str) 
 
 def test_settings_in_configurable_are_refused_not_ignored() -> None:
     made = graph()
-    for run in (made.invoke, lambda *args, **o: list(made.stream(*args, **o))):
-        with pytest.raises(BadSettings, match="context="):
-            run({"question": "Who?"}, {"configurable": {"mode": "never", "theirs": 1}})
-    copied: Any = {"configurable": {"mode": "never", "theirs": 1}}  # as a LangGraph server does
-    assert made.invoke({"question": "Who?"}, copied, context={"mode": "never"})["passages"] == []
-
-
-# Concurrency
+    given: Any = {"configurable": {"mode": "never", "theirs": 1}}
+    with pytest.raises(BadSettings, match="context="):
+        made.invoke({"question": "Who?"}, given)
+    # A LangGraph server copies the context there.
+    assert made.invoke({"question": "Who?"}, given, context={"mode": "never"})["passages"] == []
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["tasks", "threads"])

@@ -5,14 +5,12 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.nodes.beam_select import beam_select, selected, surviving
+from selfcorrect_rag.nodes.beam_select import selected
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Segment
 from tests.nodes.parts import beam, candidate
 from tests.scripted import (
     FULL,
@@ -20,19 +18,14 @@ from tests.scripted import (
     RELEVANT,
     ScriptedReflectionLLM,
     document,
-    passage_of,
     reflection,
     segment,
 )
 from tests.test_node import both, chat, invoke
 
 PASSAGES = [document(f"T{i}") for i in range(4)]
-AGAIN = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
+ASKED = {"question": "Who?", "passages": PASSAGES}
 KEEP = {"[Continue to Use Evidence]": 0.9, "[Retrieval]": 0.1}
-
-
-def llm(text: str = "More.", **fields: Any) -> ScriptedReflectionLLM:
-    return ScriptedReflectionLLM(write=lambda _: segment(text, RELEVANT, FULL, **fields))
 
 
 @both
@@ -77,8 +70,7 @@ def test_beams_with_the_same_last_segment_share_a_query(asynchronous: bool) -> N
 def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> None:
     one = candidate("One.", passage=2)
     state = {
-        "question": "Who?",
-        "passages": PASSAGES,
+        **ASKED,
         "candidates": [candidate("Else."), one],
         "beams": [
             beam(one, retrieved=[1, 3]),
@@ -88,7 +80,8 @@ def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> 
             beam(one, next=None),
         ],
     }
-    update = invoke(generate_and_critique(llm(next=KEEP)), state, asynchronous)
+    llm = ScriptedReflectionLLM(write=lambda _: segment("More.", RELEVANT, FULL, next=KEEP))
+    update = invoke(generate_and_critique(llm), state, asynchronous)
     made = [(c["beam"], c["step"], c["passage"], c["next"]) for c in update["candidates"]]
     assert made == [
         (0, "retrieve", 1, "continue"),
@@ -105,12 +98,7 @@ def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: f
     """It keeps the passage's ISREL, but is supported or not by itself."""
     one = candidate("One.", sequence_probability=0.5, score=2.5)
     model = ScriptedReflectionLLM(write=lambda _: segment("Two.", own))
-    state = {
-        "question": "Who?",
-        "passages": PASSAGES,
-        "candidates": [one],
-        "beams": [beam(one, next="continue")],
-    }
+    state = {**ASKED, "candidates": [one], "beams": [beam(one, next="continue")]}
     settings = SelfRAGSettings(weight_isuse=0.0)
     (made,) = generate_and_critique(model, settings).invoke(state)["candidates"]
     assert made["path_score"] == pytest.approx(expected)
@@ -121,54 +109,10 @@ def test_short_form_reads_only_the_isrel_before_the_first_word() -> None:
     written = segment("One.", FULL)
     written["reflections"] = [*written["reflections"], late]
     model = ScriptedReflectionLLM(write=lambda _: written)
-    state = {"question": "Who?", "passages": PASSAGES[:1]}
-    for form, isrel in (("short", None), ("long", 0.0)):
-        settings = SelfRAGSettings.of({"form": form})
-        (made,) = generate_and_critique(model, settings).invoke(state)["candidates"]
-        assert made["critique"]["ISREL"] == (isrel if isrel is None else pytest.approx(isrel))
-
-
-def test_notes_say_that_judgements_were_prompted_for() -> None:
-    written = segment("One.", RELEVANT)
-    node = generate_and_critique(ScriptedReflectionLLM(write=lambda _: written))
-    state = {"question": "Who?", "passages": PASSAGES[:1]}
-    assert node.invoke(state)["notes"] == []
-    written["reflections"][0]["prompted"] = "hard"
-    assert len(node.invoke(state)["notes"]) == 2
-
-
-# beam_select
-
-
-def test_the_loop_goes_on_while_any_beam_does() -> None:
-    """Not done as soon as one beam has finished."""
-
-    def write(prompt: str) -> Segment:
-        if prompt.count("<paragraph>") == 1 and passage_of(prompt) == "T0":
-            return segment("Short.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, NONE)
-        more: Any = {"next": AGAIN} if prompt.count("<paragraph>") == 1 else {}
-        return segment("Long.", RELEVANT, FULL, **more)
-
-    model = ScriptedReflectionLLM(write=write)
-    result = create_self_rag(model, lambda _: PASSAGES[:2]).invoke({"question": "Who?"})
-    assert result["answer"] == "Long. Long."
-    assert [run["step"] for run in result["route"]].count("beam_select") == 2
-
-
-def test_a_finished_beam_takes_no_place_and_what_cannot_win_is_left_out() -> None:
-    done = beam(candidate("Done."), next=None, score=2.0)
-    going = [beam(candidate(str(i), path_score=s), score=s) for i, s in enumerate((1.9, 1.0, 0.5))]
-    settings = SelfRAGSettings(beam_width=1, depth=7)
-    kept = surviving([*going, done], settings, further=3)
-    assert [b["score"] for b in kept] == [2.0, 1.9]
-    assert surviving([done, beam(candidate("x"), next=None, score=1.0)], settings, 3) == [done]
-    hopeless = beam(candidate("No.", score=-9.0, path_score=-9.0, sequence_probability=0.0,
-                              ISREL=0.0, ISSUP=0.0), score=-9.0)  # fmt: skip
-    high = beam(candidate("Yes."), next=None, score=3.4)
-    assert surviving([high, hopeless], settings, further=1) == [high]
-    (last,) = surviving([going[0], going[1]], settings, further=0)
-    assert (last["next"], last["score"]) == (None, 1.9)
-    assert "limit of 7 segments" in (last["cut"] or "")
+    for form, isrel in (("short", None), ("long", pytest.approx(0.0))):
+        node = generate_and_critique(model, SelfRAGSettings.of({"form": form}))
+        update = node.invoke({"question": "Who?", "passages": PASSAGES[:1]})
+        assert update["candidates"][0]["critique"]["ISREL"] == isrel
 
 
 def test_ties_go_to_the_earlier_candidate_and_dropped_ones_are_never_chosen() -> None:
@@ -181,23 +125,6 @@ def test_ties_go_to_the_earlier_candidate_and_dropped_ones_are_never_chosen() ->
     assert best["segments"][0]["text"] == "First."
 
 
-@both
-def test_beam_select_ends_where_a_limit_leaves_no_call(asynchronous: bool) -> None:
-    state = {
-        "question": "Who?",
-        "beams": [beam(score=0.0)],
-        "candidates": [candidate("One.", next="retrieve")],
-        "route": invoke(retrieve(lambda _: []), {"question": "?"}, False)["route"],
-    }
-    settings = SelfRAGSettings(max_tokens=50)
-    update = invoke(beam_select(llm(), settings), state, asynchronous)
-    assert [b["next"] for b in update["beams"]] == [None]
-    assert update["notes"] == ["max_tokens is 50: the answer ends after segment 1"]
-
-
-# write_answer
-
-
 def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() -> None:
     best = [candidate("A."), candidate("B.", depth=1, beam=1, passage=1)]
     others = [
@@ -205,12 +132,7 @@ def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() ->
         candidate("D.", depth=1, beam=0, passage=1),
         candidate("E.", depth=1, beam=1, passage=2),
     ]
-    state = {
-        "question": "Who?",
-        "passages": PASSAGES,
-        "beams": [beam(*best, next=None)],
-        "candidates": [*best, *others],
-    }
+    state = {**ASKED, "beams": [beam(*best, next=None)], "candidates": [*best, *others]}
     update = write_answer().invoke(state)
     assert [c["chosen"] for c in update["candidates"].value] == [True, True, False, False, False]
     assert update["cited_answer"] == "A. [1] B. [2]"
@@ -219,20 +141,16 @@ def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() ->
 def test_a_cut_segment_is_noted_by_the_last_segment_only() -> None:
     for first, last, noted in (("length", "end", False), ("end", "length", True)):
         path = [candidate("A.", finish_reason=first), candidate("B.", depth=1, finish_reason=last)]
-        state = {"question": "Who?", "passages": PASSAGES, "beams": [beam(*path, next=None)]}
-        notes = write_answer().invoke({**state, "candidates": path})["notes"]
+        state = {**ASKED, "beams": [beam(*path, next=None)], "candidates": path}
+        notes = write_answer().invoke(state)["notes"]
         assert bool(notes) is noted
-
-
-# Closed sets
 
 
 def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives() -> None:
     """Prose is not parsed: "It can't be A ..." names A and means B."""
     prose = "It can't be A because oxygen is released. That leaves B."
-    options = ("A", "B")
     model = PromptedReflectionLLM(chat(prose, "2"))
-    settings = SelfRAGSettings(options=options, mode="never")
+    settings = SelfRAGSettings(options=("A", "B"), mode="never")
     state = {"question": "Which?", "beams": [beam(next="none", score=0.0)]}
     update = generate_and_critique(model, settings).invoke(state)
     assert update["candidates"][0]["text"] == prose
