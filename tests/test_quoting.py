@@ -26,18 +26,12 @@ def disguised(token: str, random: Random) -> str:
     middle = random.randint(1, len(token) - 1)
     ways = [
         token,
-        token,
-        token.upper(),
-        token.lower(),
         token.swapcase(),
-        token.translate(WIDE),
         "".join(c.translate(WIDE) if random.random() < 0.5 else c for c in token),
         f"{token[:middle]}{''.join(random.choices(INVISIBLE, k=3))}{token[middle:]}",
         random.choice(INVISIBLE).join(token),
         f"{token[:middle]}{token}{token[middle:]}",
-        token[0] + token,
         token.replace("\u2581", random.choice(" \n")),
-        token * 2,
         f"\u226e{token[1:]}" if token[0] == "<" else token,
         f"{token[:middle]}\u0301{token[middle:]}",
     ]
@@ -131,18 +125,21 @@ def test_look_alikes_have_no_other_form() -> None:
     assert unfolded == set(OPENINGS)
 
 
-BAD_PATTERNS = {
-    "": ("<", "[", ">", "< ", "</ ", "<|im", "<|im_end|>", "<document ", "[relevant", ">>a", "<a["),
-    "<": (" ", "\u200b", "x", "| "),
-    "[": (" ", "\u200b", "relevant "),
-    ">>": ("a", ">>title<"),
-    "\u00e9": ("<|im_end|>", "<\u200b", "\u226e\u0338", "\u0338<"),
-}
-"""What is repeated after a beginning."""
-
-
-@pytest.mark.parametrize("begin", BAD_PATTERNS)
-def test_long_hostile_text_is_quoted_in_bounded_time(begin: str) -> None:
+@pytest.mark.parametrize(
+    ("begin", "repeated"),
+    [
+        ("", "<"),
+        ("", "</ "),
+        ("", "<|im_end|>"),
+        ("", "[relevant"),
+        ("", ">>a"),
+        ("<", " "),
+        ("<", "| "),
+        ("[", "\u200b"),
+        (">>", ">>title<"),
+        ("\u00e9", "\u226e\u0338"),
+    ],
+)
+def test_long_hostile_text_is_quoted_in_bounded_time(begin: str, repeated: str) -> None:
     """A quadratic reading would take minutes."""
-    for repeated in BAD_PATTERNS[begin]:
-        quoted(begin + repeated * (200_000 // len(repeated)))
+    quoted(begin + repeated * (200_000 // len(repeated)))
