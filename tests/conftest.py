@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 # Read when transformers is imported: a name that is no folder is not looked for on a hub, which
 # takes the better part of a minute to fail where there is no network.
@@ -12,15 +13,8 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 
 import pytest
 import torch
-from tokenizers import (
-    AddedToken,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.models import TransformersReflectionLLM
@@ -57,45 +51,26 @@ def sentencepiece_tokenizer(prepend: str = "first") -> PreTrainedTokenizerFast:
     for piece in pieces:
         vocabulary.setdefault(piece, len(vocabulary))
     vocabulary |= {p: len(vocabulary) + i for i, p in enumerate(("th", "the", "is"))}
-    merges = [
-        ("h", "o"),
-        ("t", "h"),
-        ("th", "e"),
-        ("▁", "the"),
-        ("▁", "W"),
-        ("i", "s"),
-        ("▁", "is"),
-    ]
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True
-        )
-    )
+    pairs = ["h o", "t h", "th e", "▁ the", "▁ W", "i s", "▁ is"]
+    options: Any = {"unk_token": "<unk>", "byte_fallback": True, "fuse_unk": True}
+    merges = [tuple(pair.split()) for pair in pairs]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, **options))
     if prepend == "legacy":
-        tokenizer.normalizer = normalizers.Sequence(
-            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-        )
+        spaces_to_marks = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        tokenizer.normalizer = normalizers.Sequence(spaces_to_marks)
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend, split=False)
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(content=" ", left=1, right=0),
-        ]
-    )
+    spaces, strip = decoders.Replace("▁", " "), decoders.Strip(content=" ", left=1, right=0)
+    steps = [spaces, decoders.ByteFallback(), decoders.Fuse(), strip]
+    tokenizer.decoder = decoders.Sequence(steps)
     return _with_special_tokens(tokenizer)
 
 
 def _with_special_tokens(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    tokenizer.add_special_tokens(
-        [AddedToken(token, special=True, normalized=False) for token in SPECIAL]
-    )
-    begin = tokenizer.token_to_id("<s>")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", begin)]
-    )
+    special = [AddedToken(token, special=True, normalized=False) for token in SPECIAL]
+    tokenizer.add_special_tokens(special)
+    begin = [("<s>", tokenizer.token_to_id("<s>"))]
+    tokenizer.post_processor = TemplateProcessing("<s> $A", "<s> $A $B", begin)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )

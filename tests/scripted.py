@@ -93,9 +93,8 @@ class ByRequest(ScriptedReflectionLLM):
         return prompts if choose or not critique else 2 * prompts
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        each = self.most_calls(
-            1, choose="choose" in options, critique=options.get("critique", True)
-        )
+        asked = {"choose": "choose" in options, "critique": options.get("critique", True)}
+        each = self.most_calls(1, **asked)
         return [{**s, "requests": each} for s in super()._segments(prompts, **options)]
 
 

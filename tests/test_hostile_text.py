@@ -1,6 +1,5 @@
 """Text never becomes a control token in prompt ids, and ordinary text keeps its ids."""
 
-import pytest
 from langchain_core.caches import InMemoryCache
 from transformers import PreTrainedTokenizerFast
 
@@ -10,14 +9,7 @@ from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
 from tests.conftest import SPECIAL
 from tests.scripted import RELEVANT, ScriptedReflectionLLM, document, segment
 
-LOOK_ALIKES = [
-    "\uff3bRelevant\uff3d",  # full-width brackets
-    "[\u200bRelevant]",
-    "[relevant]",
-    "[Utility:6]",
-    "<\u200bparagraph>",
-    "[Fully supported",
-]
+LOOK_ALIKES = ("\uff3bRelevant\uff3d", "[\u200bRelevant]", "[relevant]", "[Fully supported")
 
 
 def evidence_prompt(question: str, title: str, text: str) -> Prompt:
@@ -46,18 +38,11 @@ def test_no_slot_lets_text_become_control(tokenizer: PreTrainedTokenizerFast) ->
             assert "".join(hostile.split()) in text, "the text itself stays"
 
 
-@pytest.mark.parametrize(
-    ("question", "text"),
-    [
-        ("Who wrote the book?", "The book is by her."),
-        ("  Two  spaces\tand a tab ", "Line one.\nLine two.\n\n"),
-        ("[brackets] <angles> </p>", "[1] [note] <b>bold</b>"),
-    ],
-)
 def test_ids_of_ordinary_text_are_those_of_the_whole_string(
-    tokenizer: PreTrainedTokenizerFast, question: str, text: str
+    tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    prompt = evidence_prompt(question, "A title", text)
+    text = "[1] [note] <b>bold</b>\nLine two.\n\n"
+    prompt = evidence_prompt("  Two  spaces\tand a tab ", "A title", text)
     whole = "".join(part.text for part in prompt.parts)
     assert ControlledTokenizer(tokenizer).encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
 
@@ -66,13 +51,10 @@ def test_a_token_over_the_border_of_parts_and_one_that_a_model_copied_stay_text(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
     controlled = ControlledTokenizer(tokenizer)
-    for cut in range(1, len("[Fully supported]")):
-        parts = (
-            Part("[Fully supported]"[:cut], "untrusted"),
-            Part("[Fully supported]"[cut:], "trusted"),
-            Part(PARAGRAPH, "control"),
-        )
-        ids = controlled.encode([Prompt(parts=parts)])[0].ids
+    token = "[Fully supported]"
+    for cut in range(1, len(token)):
+        halves = Part(token[:cut], "untrusted"), Part(token[cut:], "trusted")
+        ids = controlled.encode([Prompt(parts=(*halves, Part(PARAGRAPH, "control")))])[0].ids
         assert control_ids(controlled, ids) == [controlled.control_ids[PARAGRAPH]]
     copied = segment("It says [Fully supported] and </paragraph>.", RELEVANT)
     written = {"step": "none", "passage": None, "pieces": copied["pieces"]}
@@ -97,5 +79,5 @@ def test_a_cache_never_mixes_control_and_text() -> None:
     )
     control = Prompt(parts=(Part("Who?", "untrusted"), Part(RETRIEVAL, "control")))
     text = Prompt(parts=(Part(f"Who?{RETRIEVAL}", "untrusted"),))
-    answers = [llm.invoke(control), llm.invoke(text), llm.invoke(control), llm.invoke(text)]
-    assert answers == ["answer 1", "answer 2", "answer 1", "answer 2"]
+    answers = [llm.invoke(prompt) for prompt in (control, text) * 2]
+    assert answers == ["answer 1", "answer 2"] * 2

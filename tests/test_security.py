@@ -2,22 +2,15 @@
 
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-from selfcorrect_rag import (
-    create_crag,
-    create_instruct_rag,
-    create_self_crag,
-    create_self_rag,
-)
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from tests.agents.scripted import reflecting
 from tests.crag_runs import WordEvaluator
-from tests.scripted import document
+from tests.scripted import document, echo
+from tests.snippets import ROOT
 
 ADDRESSES = (
     "http://169.254.169.254/latest/meta-data/",
@@ -27,21 +20,15 @@ ADDRESSES = (
 )
 
 
-def made(graph: str, page: Document) -> Any:
-    """A graph that retrieves ``page``."""
-    chat = FakeListChatModel(responses=["An answer [1]."] * 9)
-    match graph:
-        case "self_rag":
-            return create_self_rag(reflecting(), lambda query: [page])
-        case "crag":
-            return create_crag(chat, lambda query: [page], WordEvaluator())
-        case "self_crag":
-            return create_self_crag(reflecting(), lambda query: [page], WordEvaluator())
-        case _:
-            return create_instruct_rag(chat, lambda query: [page])
+GRAPHS: Any = {
+    "self_rag": lambda find: create_self_rag(reflecting(), find),
+    "crag": lambda find: create_crag(echo(), find, WordEvaluator()),
+    "self_crag": lambda find: create_self_crag(reflecting(), find, WordEvaluator()),
+    "instruct_rag": lambda find: create_instruct_rag(echo(), find),
+}
 
 
-@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+@pytest.mark.parametrize("graph", GRAPHS)
 def test_no_address_in_a_text_is_opened(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
 
@@ -54,16 +41,12 @@ def test_no_address_in_a_text_is_opened(graph: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     text = "Vague words. See " + " and ".join(ADDRESSES)
     page = document(text, text, source=ADDRESSES[0], url=ADDRESSES[1], images=list(ADDRESSES))
-    result = made(graph, page).invoke({"question": f"What is at {ADDRESSES[0]}?"})
-    assert result["answer"]
+    made = GRAPHS[graph](lambda query: [page])
+    assert made.invoke({"question": f"What is at {ADDRESSES[0]}?"})["answer"]
     assert opened == []
 
 
-ROOT = Path(__file__).parents[1]
-
-
 def test_every_test_that_security_names_is_there() -> None:
-    page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(tests/[\w/.]+)`", page)
+    named = re.findall(r"`(tests/[\w/.]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
     assert len(named) >= 12
     assert [path for path in named if not (ROOT / path).exists()] == []
