@@ -11,49 +11,17 @@ from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 _LOOP = "{% for m in messages %}BODY{% endfor %}"
 _TEMPLATES = {
-    "Llama 2": (
-        "<s>"
-        + _LOOP.replace(
-            "BODY",
-            "{% if m.role == 'system' %}[INST] <<SYS>>\n{{ m.content }}\n<</SYS>>\n\n"
-            "{% elif m.role == 'user' %}[INST] {{ m.content.strip() }} [/INST]"
-            "{% else %} {{ m.content }} </s>{% endif %}",
-        )
-    ),
-    "Llama 3": "<|begin_of_text|>"
+    "Llama 2": "<s>"
     + _LOOP.replace(
         "BODY",
-        "<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>",
+        "{% if m.role == 'system' %}[INST] <<SYS>>\n{{ m.content }}\n<</SYS>>\n\n"
+        "{% else %}[INST] {{ m.content.strip() }} [/INST]{% endif %}",
     ),
-    "Mistral": "<s>"
-    + _LOOP.replace(
-        "BODY",
-        "{% if m.role == 'system' %}[SYSTEM_PROMPT]{{ m.content }}[/SYSTEM_PROMPT]"
-        "{% else %}[INST]{{ m.content }}[/INST]{% endif %}",
-    ),
-    "ChatML and Qwen": _LOOP.replace(
-        "BODY", "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
-    )
-    + "<|im_start|>assistant\n",
-    "Gemma 2 and 3": "<bos>"
-    + _LOOP.replace("BODY", "<start_of_turn>user\n{{ m.content | trim }}<end_of_turn>\n"),
-    "Gemma 4": "<bos>" + _LOOP.replace("BODY", "<|turn>{{ m.role }}\n{{ m.content }}<turn|>\n"),
-    "Phi 3 and 4": _LOOP.replace("BODY", "{{ '<|' + m.role + '|>\n' + m.content }}<|end|>\n"),
-    "DeepSeek V3 and R1": "<\uff5cbegin\u2581of\u2581sentence\uff5c>"
-    + _LOOP.replace("BODY", "<\uff5cUser\uff5c>{{ m.content }}")
+    "Mistral": "<s>" + _LOOP.replace("BODY", "[INST]{{ m.content }}[/INST]"),
+    "ChatML": _LOOP.replace("BODY", "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"),
+    "DeepSeek": _LOOP.replace("BODY", "<\uff5cUser\uff5c>{{ m.content }}")
     + "<\uff5cAssistant\uff5c>",
-    "Command R": "<BOS_TOKEN>"
-    + _LOOP.replace(
-        "BODY",
-        "<|START_OF_TURN_TOKEN|><|USER_TOKEN|>{{ m.content | trim }}<|END_OF_TURN_TOKEN|>",
-    ),
-    "GPT-OSS harmony": _LOOP.replace(
-        "BODY", "<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>"
-    ),
     "Zephyr": _LOOP.replace("BODY", "<|{{ m.role }}|>\n{{ m.content }}</s>\n"),
-    "Granite": _LOOP.replace(
-        "BODY", "<|start_of_role|>{{ m.role }}<|end_of_role|>{{ m.content }}<|end_of_text|>\n"
-    ),
 }
 """Shortened to what they write for plain turns."""
 TEMPLATES = tuple(_TEMPLATES)

@@ -81,15 +81,11 @@ class EngineContract:
                     assert by_id[i] == pytest.approx(float(row[i]), abs=CLOSE)
         assert seen, "the model must have written reflection tokens"
 
-    @pytest.mark.parametrize("max_tokens", [1, 12])
-    def test_segments(
-        self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM, max_tokens: int
-    ) -> None:
+    def test_segments(self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM) -> None:
         asked = [*PROMPTS, decision_prompt(QUESTION), decision_prompt(HOSTILE)]
-        expected = reference.generate_segments(asked, max_tokens=max_tokens)
-        if max_tokens > 1:
-            assert {s["finish_reason"] for s in expected} >= {"retrieval", "length"}
-        assert_alike(expected, llm.generate_segments(asked, max_tokens=max_tokens))
+        expected = reference.generate_segments(asked, max_tokens=12)
+        assert {s["finish_reason"] for s in expected} >= {"retrieval", "length"}
+        assert_alike(expected, llm.generate_segments(asked, max_tokens=12))
 
     @pytest.mark.parametrize("group", list(Group))
     def test_choices(
@@ -133,10 +129,6 @@ class EngineContract:
         with pytest.raises(asyncio.CancelledError):
             await dropped
         assert await kept == expected
-        stream = llm.astream(PROMPTS[0], max_tokens=12)
-        await anext(stream)
-        await stream.aclose()  # type: ignore[attr-defined]
-        assert await llm.ainvoke(PROMPTS[0], max_tokens=12) == expected
 
     def test_errors_are_named(
         self, llm: EngineReflectionLLM, monkeypatch: pytest.MonkeyPatch
@@ -167,7 +159,5 @@ class EngineContract:
             closable.close()
             closable.close()
             assert type(running.exception(30)) is EngineFailed
-        with pytest.raises(EngineFailed, match="has been closed"):
-            closable.invoke(PROMPTS[0])
         with pytest.raises(EngineFailed, match="has been closed"):
             list(closable.stream(PROMPTS[0]))

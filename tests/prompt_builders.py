@@ -19,7 +19,7 @@ from selfcorrect_rag.prompts.crag import (
     knowledge_prompt,
     rewrite_prompt,
 )
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, Instance
+from selfcorrect_rag.prompts.critic import ISSUP, ISUSE, RETRIEVE_MORE, Instance
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
 from selfcorrect_rag.prompts.reading import option_prompt
 from selfcorrect_rag.settings import Mode
@@ -54,22 +54,19 @@ BUILDERS: Mapping[str, Builder] = {
     "no knowledge": lambda text, document: knowledge_prompt(text, []),
     "answer": lambda text, document: answer_prompt(_instance(text, document)),
     "critiques": lambda text, document: joint_critique_prompt(
-        [ISSUP, ISUSE], _instance(text, document)
+        [RETRIEVE_MORE, ISUSE], _instance(text, document)
     ),
     "passages": lambda text, document: passages_critique_prompt(
         ISSUP, [_instance(text, document)] * 2
     ),
-    **{
-        name: lambda text, document, aspect=aspect: aspect.prompt(_instance(text, document))
-        for name, aspect in CRITIQUE_PROMPTS.items()
-    },
+    "critique": lambda text, document: RETRIEVE_MORE.prompt(_instance(text, document)),
     "critic": lambda text, document: critic_input(ISSUP, _instance(text, document)).input,
+    "grading one": lambda text, document: grading_prompt("few_shot", text, [text]),
     **{
-        f"{kind} {number}": lambda text, document, kind=kind, number=number: grading_prompt(
-            kind, text, [text] if number == "one" else [text, document.page_content]
+        f"grading {kind}": lambda text, document, kind=kind: grading_prompt(
+            kind, text, [text, document.page_content]
         )
         for kind in get_args(PromptKind)
-        for number in ("one", "several")
     },
     "option": lambda text, document: option_prompt(text, text, [text, document.page_content]),
     **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},

@@ -39,10 +39,6 @@ def is_writing(prompt: str) -> bool:
     return prompt.startswith("Answer the question.")
 
 
-def soft(label: str, p: float, **others: float) -> list[Any]:
-    return [(label, p, dict(others))]
-
-
 def reader(prompt: str) -> list[Any]:
     """A model with opinions: Austen answers, towns do not."""
     if is_writing(prompt):
@@ -52,20 +48,14 @@ def reader(prompt: str) -> list[Any]:
     if "Need retrieval?" in case:
         return [("[", 1.0), ("Yes", 0.75, {"No": 0.25}), ("]", 1.0)]
     if "Evidence 1:" in case:
-        relevant = ["Austen" in piece for piece in case.split("Evidence ")[1:]]
         pieces: list[Any] = []
-        for i, yes in enumerate(relevant, start=1):
-            p = 0.9 if yes else 0.2
-            pieces += [
-                (f"{i}:", 1.0),
-                (" [", 1.0),
-                ("Relevant", p, {"Ir": 1 - p}) if yes else ("Ir", 1 - p, {"Relevant": p}),
-                ("]" if yes else "relevant]", 1.0),
-                ("\n", 1.0),
-            ]
+        for i, evidence in enumerate(case.split("Evidence ")[1:], start=1):
+            relevant = [("[Relevant", 0.9, {"[Ir": 0.1}), ("]\n", 1.0)]
+            irrelevant = [("[Ir", 0.8, {"[Relevant": 0.2}), ("relevant]\n", 1.0)]
+            pieces += [(f"{i}: ", 1.0), *(relevant if "Austen" in evidence else irrelevant)]
         return pieces
     if case.endswith("Rating:"):
-        return soft("[Relevant]", 0.9)
+        return [("[Relevant]", 0.9)]
     full = "novel by Jane Austen" in case
     support = "[Fully supported]" if full else "[Partially supported]"
     utility = [("5", 0.5, {"4": 0.25, "1": 0.25})]

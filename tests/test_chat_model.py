@@ -8,13 +8,12 @@ from hypothesis import strategies as st
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import ConfigurableField, RunnableLambda
+from langchain_core.runnables import ConfigurableField
 from pydantic import Field
 
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.models.chat_model import (
     exceeds,
-    model_behind,
     model_name,
     models_behind,
     prompt_limit,
@@ -29,17 +28,12 @@ from tests.providers import saying
     ("text", "answer", "reasoning"),
     [
         ("Opened in 1931 [1].", "Opened in 1931 [1].", ""),
-        (" two\n", " two\n", ""),
         ("<think>\nDocument [2]? No.\n</think>\n\n1931 [1].", "1931 [1].", "Document [2]? No."),
         ("Document [2]? No.\n</think>\n\n1931 [1].", "1931 [1].", "Document [2]? No."),
         ("[THINK]So[/THINK]Yes", "Yes", "So"),
-        ("<reasoning>So</reasoning>Yes", "Yes", "So"),
-        ("<think></think>\n\nYes", "Yes", ""),
         ("<think>a</think>b<think>c</think>d", "bd", "a\nc"),
-        ("Sure. <think>a</think> It is b.", "Sure.  It is b.", "a"),
         ("<think>Cut while it thinks [1]", "", "Cut while it thinks [1]"),
         ("<think>a <think> b</think>c", "c", "a <think> b"),
-        ("a</think>b</think>c", "b</think>c", "a"),
         ("It opens with <think> and goes on.", "It opens with <think> and goes on.", ""),
     ],
 )
@@ -65,35 +59,27 @@ def test_blocks_of_a_message() -> None:
     ]
     assert written_text(AIMessage(blocks)) == "Opened in 1931 [1].\nSo it was."
     assert written_text("a\ud800") == "a\ufffd"
-    assert written_text(7) == ""
 
 
 @pytest.mark.parametrize(
     ("metadata", "cut"),
     [
-        ({"finish_reason": "length"}, True),
-        ({"stop_reason": "max_tokens"}, True),
         ({"finish_reason": "MAX_TOKENS"}, True),
         ({"incomplete_details": {"reason": "max_output_tokens"}}, True),
         ({"finish_reason": "stop", "incomplete_details": None}, False),
-        ({}, False),
     ],
 )
 def test_an_answer_cut_at_its_limit(metadata: dict[str, Any], cut: bool) -> None:
     assert was_cut(AIMessage("x", response_metadata=metadata)) is cut
-    assert not was_cut("x")
 
 
 def test_models_behind_wrappers() -> None:
     one, other = FakeListChatModel(responses=["1"]), FakeListLLM(responses=["2"])
     wrapped = one.bind(stop=["a"]).with_retry().with_fallbacks([other])
     assert models_behind(wrapped) == [one, other]
-    field = ConfigurableField(id="responses")
-    assert model_behind(one.configurable_fields(responses=field)) is one
     choice = one.configurable_alternatives(ConfigurableField(id="which"), other=other)
     assert models_behind(choice) == [one]
-    assert model_name(wrapped) == "FakeListChatModel"
-    assert model_name(RunnableLambda(str)) == model_name(7) == ""
+    assert [model_name(wrapped), model_name(7)] == ["FakeListChatModel", ""]
 
 
 def test_how_long_a_prompt_may_be() -> None:
@@ -108,8 +94,7 @@ def test_how_long_a_prompt_may_be() -> None:
     assert prompt_limit(model, 10, context_tokens=100) == 90
     assert prompt_limit(model, 80, context_tokens=100) == 50, "half is left to the prompt"
     assert prompt_limit(saying(""), 10) is None
-    assert not exceeds(model, "word " * 50, 50)
-    assert exceeds(model, "word " * 51, 50)
+    assert [exceeds(model, "word " * n, 50) for n in (50, 51)] == [False, True]
     assert not exceeds(saying(""), "a" * 150, 50), "three characters a token"
     assert exceeds(saying(""), "a" * 151, 50)
 

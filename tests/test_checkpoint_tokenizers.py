@@ -10,24 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import (
-    AddedToken,
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-)
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.conftest import byte_level_tokenizer
+from tests.test_tokens import letters
 
 MADE = Path(__file__).parent / "tokenizers"
 TEXTS = [json.loads(line) for line in (MADE / "ids.jsonl").open(encoding="utf-8")]
-LEGACY = {"true": True, "false": False, "null": None, "missing": ...}
 STYLES, LAYOUTS = ("llama", "mistral"), ("slow", "older", "fast")
 
 
@@ -49,31 +42,26 @@ def checkpoint_folder(folder: Path, style: str, layout: str, legacy: Any) -> Pat
     return made
 
 
-@pytest.mark.parametrize("legacy", LEGACY)
+@pytest.mark.parametrize("legacy", [True, False, ...])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("style", STYLES)
 def test_ids_are_those_of_the_official_inference(
-    tmp_path: Path, style: str, layout: str, legacy: str
+    tmp_path: Path, style: str, layout: str, legacy: Any
 ) -> None:
-    loaded = load_tokenizer(checkpoint_folder(tmp_path, style, layout, LEGACY[legacy]))
+    loaded = load_tokenizer(checkpoint_folder(tmp_path, style, layout, legacy))
     encoded = ControlledTokenizer(loaded).encode([prompt(text["parts"]) for text in TEXTS])
     for text, given in zip(TEXTS, encoded, strict=True):
         assert given.ids == text[style], "".join(text["parts"])
-    plain = [loaded("".join(text["parts"]))["input_ids"] for text in TEXTS]
-    assert plain == [text[style] for text in TEXTS]
     assert (loaded.eos_token, loaded.pad_token) == ("</s>", "<pad>")
 
 
 HOSTILE = "".join((*CONTROL_TOKENS, "</s>", "<s>", "<unk>", "<|eot_id|>", "<|im_end|>"))
 
 
-@pytest.mark.parametrize("legacy", LEGACY)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
-    tmp_path: Path, layout: str, legacy: str
-) -> None:
+def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(tmp_path: Path, layout: str) -> None:
     """To this package, and to what loads it by transformers alone, as vLLM does."""
-    folder = checkpoint_folder(tmp_path, "llama", layout, LEGACY[legacy])
+    folder = checkpoint_folder(tmp_path, "llama", layout, ...)
     saved = tmp_path / "saved"
     saved.mkdir()
     (saved / "config.json").write_text((folder / "config.json").read_text())
@@ -83,14 +71,13 @@ def test_a_saved_checkpoint_gives_the_same_ids_to_everyone(
             assert loaded("".join(text["parts"]))["input_ids"] == text["llama"]
 
 
-@pytest.fixture(params=["llama", "mistral", "transformers", "first", "bytes"])
+@pytest.fixture(params=["llama", "mistral", "first", "bytes"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """With every way to put a space before a text."""
     if request.param in STYLES:
         return load_tokenizer(checkpoint_folder(tmp_path, request.param, "slow", True))
-    if request.param in ("transformers", "first"):
-        legacy = request.param == "transformers"
-        return AutoTokenizer.from_pretrained(checkpoint_folder(tmp_path, "llama", "slow", legacy))
+    if request.param == "first":
+        return AutoTokenizer.from_pretrained(checkpoint_folder(tmp_path, "llama", "slow", False))
     return byte_level_tokenizer()
 
 
@@ -117,14 +104,12 @@ def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> Non
 def test_begin_and_end_tokens_are_those_that_the_checkpoint_says(tmp_path: Path) -> None:
     for layout in LAYOUTS:
         for given, ends in (
-            ({"add_bos_token": None}, (1, None)),
             ({"add_bos_token": False}, (None, None)),
             ({"add_eos_token": True}, (1, 2)),
         ):
             folder = checkpoint_folder(tmp_path / f"{layout}{given}", "llama", layout, True)
             config = json.loads((folder / "tokenizer_config.json").read_text()) | given
-            kept = {key: value for key, value in config.items() if value is not None}
-            (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+            (folder / "tokenizer_config.json").write_text(json.dumps(config))
             ids = load_tokenizer(folder)("Emma")["input_ids"]
             assert (ids[0] if ids[0] == 1 else None, ids[-1] if ids[-1] == 2 else None) == ends
             (encoded,) = ControlledTokenizer(load_tokenizer(folder)).encode([prompt(["Emma"])])
@@ -138,23 +123,14 @@ def test_a_folder_that_names_no_class_is_read_as_its_model_is(tmp_path: Path) ->
         del config["tokenizer_class"]
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
         loaded = load_tokenizer(folder)
-        assert [loaded("".join(t["parts"]))["input_ids"] for t in TEXTS] == [
-            t[style] for t in TEXTS
-        ]
+        for text in TEXTS:
+            assert loaded("".join(text["parts"]))["input_ids"] == text[style]
 
 
 def test_letters_cannot_spell_out_a_special_token() -> None:
     """A vocabulary may have it as a piece, with merges that lead there."""
     merges = [("<", "/"), ("s", ">"), ("</", "s>"), ("</s>", "</s>")]
-    letters = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    for left, right in merges:
-        letters.setdefault(left + right, len(letters))
-    made = Tokenizer(models.BPE(vocab=letters, merges=merges))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    special = ["</s>", *CONTROL_TOKENS]
-    made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="</s>")
+    tokenizer = letters(merges=tuple(merges))
     (encoded,) = ControlledTokenizer(tokenizer).encode([prompt(["a</s>b</s></s>"])])
     assert tokenizer.eos_token_id not in encoded.ids
-    assert tokenizer.decode(encoded.ids) == "a</s>b</s></s>"
+    assert tokenizer.decode(encoded.ids[1:]) == "a</s>b</s></s>"

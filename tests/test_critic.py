@@ -76,7 +76,6 @@ def test_answers_are_those_of_greedy_decoding(batch: int) -> None:
     with Critic.from_model(model(), WORDS, batch=batch) as critic:
         given = answers(critic, asked)
         assert critic.judge(asked) == [answer.token for answer in given]
-        assert critic.judge([]) == []
         for one, answer in zip(asked, given, strict=True):
             token, probability = expected(critic, one)
             assert answer == (token, pytest.approx(probability, abs=1e-3))
@@ -100,11 +99,11 @@ def test_any_engine_does_and_shared_ids_are_not_asked_for() -> None:
     engine, asked = Likes(), ASKED._replace(group="ISSUP")
     with Critic(engine, WORDS, batch=3) as critic:
         (answer,) = answers(critic, [asked])
-        several = answers(critic, [asked] * 5)
+        several = critic.judge([asked] * 5)
     labels = critic.tokens.labels(asked)  # they share "["
     assert answer.token == max(labels, key=lambda token: labels[token][1])
     assert answer.probability == pytest.approx(1 / (1 + 2 * math.exp(-2.9)))
-    assert [each.token for each in several] == [answer.token] * 5
+    assert several == [answer.token] * 5
     assert [count for count, _ in engine.asked] == [1, 3, 2]
     assert {request.max_tokens for _, request in engine.asked} == {1}
 
@@ -112,11 +111,9 @@ def test_any_engine_does_and_shared_ids_are_not_asked_for() -> None:
 def test_a_training_example_has_loss_on_the_token_only() -> None:
     tokens = CriticTokenizer(WORDS)
     example, prompt = tokens.example(ASKED, "[Relevant]"), tokens.prompt_ids(ASKED)
-    label = tokens.labels(ASKED)["[Relevant]"]
-    assert label[-1] == WORDS.eos_token_id
+    label = [*WORDS.encode("[Relevant]", add_special_tokens=False), WORDS.eos_token_id]
     assert example["input_ids"] == [*prompt, *label]
     assert example["labels"] == [*[-100] * len(prompt), *label]
-    assert example["attention_mask"] == [1] * len(example["input_ids"])
 
 
 def test_long_prompts_keep_their_end_and_special_tokens_are_removed() -> None:
@@ -132,13 +129,11 @@ def test_long_prompts_keep_their_end_and_special_tokens_are_removed() -> None:
     assert cut[: tokens.limit // 2] == long[: tokens.limit // 2]
 
 
-def test_unfit_tokenizers_and_models(tmp_path: Path) -> None:
+def test_a_tokenizer_without_an_end_is_refused() -> None:
     without_end = spelling_tokenizer()
     without_end.eos_token = None
     with pytest.raises(ModelNotFound, match="needs an end token"):
         CriticTokenizer(without_end)
-    with pytest.raises(ModelNotFound, match="nowhere"):
-        Critic.from_pretrained(tmp_path / "nowhere")
 
 
 def test_a_saved_critic_answers_alike(checkpoint: Path) -> None:

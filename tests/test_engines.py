@@ -50,8 +50,6 @@ class TestEngines(EngineContract):
     pass
 
 
-# What any engine may do wrong
-
 TOKENIZER = ControlledTokenizer(byte_level_tokenizer())
 REFLECTION_IDS = [i for t, i in TOKENIZER.control_ids.items() if t.startswith("[")]
 CHOSEN = dict.fromkeys(REFLECTION_IDS, -1.0)
@@ -77,13 +75,10 @@ def llm_of(engine: Engine, **options: Any) -> EngineReflectionLLM:
     [
         ([], "0 completions for 1 prompts"),
         ([Completion([], [], "stop")], "0 ids, log-probabilities of 0; 1 to 3"),
-        ([Completion([9] * 9, [{9: -1.0}] * 9, "length")], "9 ids, .* 1 to 3"),
         ([Completion([9, 8], [{9: -1.0}], "length")], "2 ids, log-probabilities of 1"),
-        ([Completion([9], [{8: -1.0}], "length")], r"no log-probability of the ids \[9\]"),
         ([Completion(REFLECTION_IDS[:1], [{REFLECTION_IDS[0]: -1.0}], "length")], "no log-prob"),
         ([Completion([9], [{9: float("nan")}], "length")], r"no log-probability of the ids \[9\]"),
         ([Completion([9], [{9: -1.0}], "error")], "ended by 'error'"),  # type: ignore[arg-type]
-        (None, "raised TypeError"),
     ],
 )
 def test_completions_are_checked(completions: Any, problem: str) -> None:
@@ -105,7 +100,6 @@ def test_an_engine_that_does_not_open() -> None:
 
 
 def test_an_end_id_that_is_text_is_not_shown() -> None:
-    """Some checkpoints end at an ordinary token."""
     ids = byte_level_tokenizer().encode("the inn.", add_special_tokens=False)
     completion = Completion(ids, [{i: -1.0} for i in ids], "stop")
     with llm_of(Scripted([completion])) as llm:
@@ -117,7 +111,7 @@ def test_an_end_id_that_is_text_is_not_shown() -> None:
         assert (stopped["text"], stopped["finish_reason"]) == ("the", "stop")
 
 
-@pytest.mark.parametrize("text", ["the inn by the sea, naïve", "你好 🎈 there", "  in  "])
+@pytest.mark.parametrize("text", ["the inn by the sea, naïve", "你好 🎈 there"])
 def test_a_stream_shows_whole_characters_and_all_spaces(text: str) -> None:
     class Pieces(Scripted):
         async def stream(self, *given: Any) -> AsyncIterator[list[int]]:
@@ -133,10 +127,7 @@ def test_a_stream_shows_whole_characters_and_all_spaces(text: str) -> None:
         assert "".join(llm.stream("Who?", stop=[stop])) == text[: text.index(stop)].strip()
 
 
-# Closing, forks
-
-
-@pytest.mark.parametrize("way", ["close", "aclose", "cancel", "end of the model"])
+@pytest.mark.parametrize("way", ["close", "cancel", "end of the model"])
 async def test_a_dropped_stream_ends_in_the_engine(way: str) -> None:
     ended, waiting = threading.Event(), threading.Event()
 
@@ -157,35 +148,14 @@ async def test_a_dropped_stream_ends_in_the_engine(way: str) -> None:
         else:
             texts = llm.astream("Who?")
             assert await anext(texts) == "the inn"
-            if way == "cancel":
-                following = asyncio.ensure_future(anext(texts))
-                assert await asyncio.to_thread(waiting.wait, 30)
-                following.cancel()
-                await asyncio.wait([following])
-            else:
-                await texts.aclose()  # type: ignore[attr-defined]
+            following = asyncio.ensure_future(anext(texts))
+            assert await asyncio.to_thread(waiting.wait, 30)
+            following.cancel()
+            await asyncio.wait([following])
         assert await asyncio.to_thread(ended.wait, 30)
     if way == "end of the model":
         with pytest.raises(EngineFailed, match="has been closed"):
             next(stream)
-
-
-def test_closing_by_many_threads_closes_the_engine_once() -> None:
-    closed = []
-
-    class Slow(Scripted):
-        async def close(self) -> None:
-            for _ in range(100):
-                await asyncio.sleep(0)
-            closed.append(self)
-
-    llm = llm_of(Slow())
-    with ThreadPoolExecutor(8) as pool:
-        for closing in [pool.submit(llm.close) for _ in range(8)]:
-            closing.result(60)
-    assert len(closed) == 1
-    llm.close()
-    assert len(closed) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -2,20 +2,17 @@
 
 from typing import Any
 
-import pytest
 from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.messages import HumanMessage
 
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.state import Demonstration
 from tests.conftest import talkative
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, documents, run
+from tests.providers import saying
 from tests.scripted import ScriptedReflectionLLM, echo, segment
-
-# The context
-
 
 LONG = [f"T{n} " + "word " * 60 for n in range(4)]
 
@@ -24,7 +21,6 @@ def test_the_weakest_documents_are_dropped_and_numbers_follow() -> None:
     result = run(titles=LONG, mode="ralm", context_tokens=756)
     assert result["answer"].startswith("Document [1] (Title: T1 word")
     assert result["numbering"] == [1, 0]
-    assert len(result["passages"]) == 4
     assert result["notes"] == [
         "2 of 4 documents dropped, the weakest first: the prompt would be longer than the 500 "
         "tokens that the model can read"
@@ -54,29 +50,19 @@ def test_a_model_with_a_tokenizer_of_its_own_is_asked_to_count() -> None:
     assert run(llm, LONG, mode="ralm", context_tokens=900)["numbering"] == [0]
 
 
-# LLMs
-
-
 def test_an_llm_continues_plain_text_and_a_chat_model_gets_one_message() -> None:
-    prompts: list[Any] = []
+    asked: list[str] = []
 
     class Listening(FakeListLLM):
         def _call(self, prompt: str, *args: Any, **kwargs: Any) -> str:
-            prompts.append(prompt)
+            asked.append(prompt)
             return "x"
 
-    class ListeningChat(FakeListChatModel):
-        def _call(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> str:
-            prompts.append(messages)
-            return "x"
-
+    chat = saying("x")
     run(Listening(responses=["x"]), mode="ft")
-    run(ListeningChat(responses=["x"]), mode="ft")
-    text, (message,) = prompts
-    assert text.startswith("Document [1] (Title: Emma)")
-    assert text.endswith(f"answer the question: {QUESTION}\n")
-    assert isinstance(message, HumanMessage)
-    assert message.content == text.rstrip("\n")
+    run(chat, mode="ft")
+    assert asked[0].endswith(f"answer the question: {QUESTION}\n")
+    assert chat.prompts == [asked[0].rstrip("\n")]
 
 
 def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
@@ -87,7 +73,6 @@ def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
     assert llm._options[0]["max_tokens"] == 33
     assert not [part for part in prompt.parts if part.kind == "control"]
     assert any(" (Title: \u2045Relevant])" in p.text for p in prompt.parts if p.kind == "untrusted")
-    assert all("[Relevant]" not in p.text for p in prompt.parts if p.kind == "trusted")
 
 
 def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
@@ -103,20 +88,15 @@ def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
     assert llm.generate_segments([prompt], max_tokens=20)[0]["shortened"] == 0
 
 
-# Streams
-
-
-@pytest.mark.parametrize("as_messages", [True, False])
-async def test_the_rationale_streams_once_token_by_token(as_messages: bool) -> None:
+async def test_the_rationale_streams_once_token_by_token() -> None:
     llm = FakeListChatModel(responses=[RATIONALE])
     graph = create_instruct_rag(llm, lambda query: documents())
-    asked: Any = {"messages": [HumanMessage(QUESTION)]} if as_messages else {"question": QUESTION}
+    asked: Any = {"messages": [HumanMessage(QUESTION)]}
     tokens = [message.text for message, _ in graph.stream(asked, stream_mode="messages")]
     assert "".join(tokens) == RATIONALE
     assert len(tokens) > 50
     again = [message.text async for message, _ in graph.astream(asked, stream_mode="messages")]
-    assert "".join(again) == RATIONALE
-    assert len(again) > 50
+    assert again == tokens
 
 
 def test_events_say_what_happens() -> None:
@@ -125,11 +105,5 @@ def test_events_say_what_happens() -> None:
     )
     context: Any = {"context_tokens": 700}
     events = list(graph.stream({"question": QUESTION}, context=context, stream_mode="custom"))
-    assert [event["event"] for event in events] == [
-        "retrieved",
-        "demonstrations_chosen",
-        "dropped",
-        "rationale_written",
-        "answered",
-    ]
-    assert events[-1]["answer"] == "Therefore, the answer is George Eliot."
+    names = "retrieved demonstrations_chosen dropped rationale_written answered"
+    assert [event["event"] for event in events] == names.split()

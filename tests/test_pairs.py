@@ -1,12 +1,10 @@
-"""Every sync call behaves as its async twin."""
+"""A sync stream is its async twin."""
 
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.errors import NoQuestion, RetrievalFailed
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,
@@ -48,24 +46,3 @@ async def test_stream_and_astream(context: dict[str, Any]) -> None:
     now = list(graph.stream(question, **options))
     later = [chunk async for chunk in graph.astream(question, **options)]
     assert timeless(now) == timeless(later)
-
-
-async def test_errors_are_the_same() -> None:
-    def broken(query: str) -> list[Document]:
-        raise TimeoutError("slow index")
-
-    graph = create_self_rag(ScriptedReflectionLLM(write=write), broken)
-    for question, error in (("", NoQuestion), ("Who?", RetrievalFailed)):
-        with pytest.raises(error) as now:
-            graph.invoke({"question": question})
-        with pytest.raises(error) as later:
-            await graph.ainvoke({"question": question})
-        assert str(now.value) == str(later.value)
-
-
-async def test_one_failure_leaves_the_others_answers() -> None:
-    graph = build()
-    questions = [{"question": "Who?"}, {"question": " "}, {"question": "Why?"}]
-    results = await graph.abatch(questions, return_exceptions=True)
-    assert isinstance(results[1], NoQuestion)
-    assert [results[i]["answer"] for i in (0, 2)] == ["One. Two.", "One. Two."]

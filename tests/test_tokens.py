@@ -57,14 +57,9 @@ def encode(prompt: Prompt, limit: int | None = None) -> Encoded:
     return encoded
 
 
-# Parts
-
-
 def test_ids_are_counted_by_part() -> None:
     encoded = encode(parts(("ab", 0), ("c", 0), PARAGRAPH, ("", 0), ("def", 0)))
-    assert encoded.counts == [1, 2, 1, 1, 0, 3]
     assert encoded.owners == [-1, 0, 0, 1, 2, 4, 4, 4]
-    assert encoded.shortened == 0
     assert ControlledTokenizer(letters()).text(encoded.ids) == "abcdef"
 
 
@@ -95,94 +90,51 @@ def test_a_space_before_a_text_is_put_where_its_prompt_begins() -> None:
         assert controlled.encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
 
 
-# Cuts
-
-
 @pytest.mark.parametrize(
     ("limit", "kept"),
     [
-        (None, "abcdefghij klmnop qrstu xyz"),
         (26, "abcdefghij klmnop qrstu xyz"),
         (25, "abcdefghi klmnop qrstu xyz"),  # the longest of the first rank
         (22, "abcdef klmnop qrstu xyz"),  # down to the next one
         (19, "abcd klmno qrstu xyz"),  # and then by turns
-        (11, " k qrstu xyz"),
         (10, "  qrstu xyz"),  # the next rank
-        (6, "  q xyz"),
         (5, "   xyz"),
     ],
 )
-def test_ends_are_cut_by_rank_and_the_longest_first(limit: int | None, kept: str) -> None:
+def test_ends_are_cut_by_rank_and_the_longest_first(limit: int, kept: str) -> None:
     prompt = parts(("abcdefghij", 1), ("klmnop", 1), PARAGRAPH, ("qrstu", 2), ("xyz", 0))
     encoded = encode(prompt, limit)
-    first, second, third, last = kept.split(" ")
-    texts = [len(first), len(second), 1, len(third), len(last)]
-    assert encoded.counts == [1, *texts]
+    first, second, third, last = map(len, kept.split(" "))
+    assert encoded.counts == [1, first, second, 1, third, last]
     assert ControlledTokenizer(letters()).text(encoded.ids) == kept.replace(" ", "")
-    assert len(encoded.ids) == 1 + sum(texts) <= (limit or 26)
-    assert encoded.shortened == 26 - len(encoded.ids)
+    assert (len(encoded.ids), encoded.shortened) == (limit, 26 - limit)
 
 
 def test_what_may_not_be_cut_is_an_error_that_counts() -> None:
     prompt = Prompt(parts=(Part("abc", "untrusted", 1), Part(PARAGRAPH, "control", 1)))
     assert encode(prompt, 2).counts == [1, 0, 1]
-    message = "a prompt of 5 tokens leaves 1 too many for a limit of 1 after all passages and"
-    with pytest.raises(PromptTooLong, match=f"^{message} the question are cut: .*longer context$"):
+    with pytest.raises(PromptTooLong, match="of 5 tokens leaves 1 too many for a limit of 1 after"):
         encode(prompt, 1)
 
 
-# Back
-
-
 def test_pieces_are_texts_and_control_tokens_in_order() -> None:
-    tokenizer, pieces = (
-        letters(),
-        ["<s>", " ", "a", "b", RETRIEVAL, " ", RETRIEVAL, "a", "</s>", "c"],
-    )
+    tokenizer = letters()
+    pieces = ["<s>", " ", "a", "b", RETRIEVAL, " ", RETRIEVAL, "a", "</s>", "c"]
     generated, controlled = tokenizer.convert_tokens_to_ids(pieces), ControlledTokenizer(tokenizer)
     given = [(piece["kind"], piece["text"]) for piece in controlled.pieces(generated)]
     control, texts = ("control", RETRIEVAL), [("text", text) for text in ("ab", "a", "c")]
     assert given == [texts[0], control, control, *texts[1:]]
     assert controlled.text(generated) == " ab ac"
-    assert controlled.pieces([]) == []
-
-
-# Names
-
-
-def test_in_the_copy_special_tokens_have_other_names_and_the_same_ids() -> None:
-    tokenizer = letters(
-        merges=(("<", "/"), ("s", ">"), ("</", "s>"), ("a", "b")), unk_token="<unk>"
-    )
-    backend = tokenizer.backend_tokenizer
-    copy, names = hide_special_tokens(backend)
-    special = {t.content for t in backend.get_added_tokens_decoder().values()}
-    assert names.keys() == special
-    assert len(set(names.values())) == len(names)
-    for token, name in names.items():
-        assert copy.token_to_id(name) == backend.token_to_id(token)
-        assert token not in copy.get_vocab()
-        assert name not in backend.get_vocab()
-    assert copy.get_vocab_size() == backend.get_vocab_size()
-    state = json.loads(copy.to_str())
-    assert state["model"]["merges"] == [["<", "/"], ["s", ">"], ["a", "b"]]
-    assert state["model"]["unk_token"] == "<unk>"
-    assert state["post_processor"] is None
-    again = hide_special_tokens(backend)[1]
-    assert not set(names.values()) & set(again.values()), "nobody can know them"
 
 
 def test_an_unknown_token_that_is_special_is_known_by_its_other_name() -> None:
     tokenizer = letters(unk_token="<unk>", more=(AddedToken("<unk>", special=True),))
-    copy, names = hide_special_tokens(tokenizer.backend_tokenizer)
-    assert json.loads(copy.to_str())["model"]["unk_token"] == names["<unk>"]
     (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("aZb", 0))])
     assert encoded.ids == tokenizer("aZb")["input_ids"][:-1]
 
 
 def test_added_white_space_keeps_its_name() -> None:
     tokenizer = letters(more=(AddedToken("  ", normalized=False),))
-    assert "  " not in hide_special_tokens(tokenizer.backend_tokenizer)[1]
     (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("a  b", 0))])
     assert tokenizer.convert_ids_to_tokens(encoded.ids) == ["<s>", "a", "  ", "b"]
 
@@ -194,27 +146,19 @@ def test_scored_pieces_keep_their_scores() -> None:
     copy, names = hide_special_tokens(made)
     vocabulary = [["<unk>", 0.0], [names["<s>"], -1.0], ["a", -2.0]]
     assert json.loads(copy.to_str())["model"]["vocab"] == vocabulary
-
-
-# Tokenizers that are refused
+    assert names != hide_special_tokens(made)[1], "nobody can know them"
 
 
 def test_a_slow_tokenizer_is_refused() -> None:
     class SlowTokenizer:
         pass
 
-    message = "SlowTokenizer is not a fast tokenizer; save it with a tokenizer.json"
-    with pytest.raises(NotAReflectionModel, match=f"^{message}$"):
+    with pytest.raises(NotAReflectionModel, match=r"not a fast .*; save it with a tokenizer.json"):
         ControlledTokenizer(SlowTokenizer())  # type: ignore[arg-type]
 
 
 def test_a_vocabulary_without_reflection_tokens_is_refused(tmp_path: Path) -> None:
-    tokenizer = letters(without=CONTROL_TOKENS[3:6])
-    message = (
-        rf"the vocabulary of %s has no \{CONTROL_TOKENS[3]} \(nor 2 others\): use a checkpoint"
-    )
-    with pytest.raises(NotAReflectionModel, match=message % "this tokenizer"):
-        ControlledTokenizer(tokenizer)
-    tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(NotAReflectionModel, match=message % tmp_path):
+    letters(without=CONTROL_TOKENS[3:6]).save_pretrained(tmp_path)
+    message = rf"of {tmp_path} has no \{CONTROL_TOKENS[3]} \(nor 2 others\): use a checkpoint"
+    with pytest.raises(NotAReflectionModel, match=message):
         ControlledTokenizer.from_pretrained(tmp_path)

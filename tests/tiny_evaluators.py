@@ -31,11 +31,8 @@ def t5_tokenizer() -> T5Tokenizer:
 
 def t5_config(**options: Any) -> T5Config:
     sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
-    vocabulary = len(t5_tokenizer())
-    return T5Config(
-        **{**sizes, "vocab_size": vocabulary, "decoder_start_token_id": 0, "num_labels": 1}
-        | options
-    )
+    given = {"vocab_size": len(t5_tokenizer()), "decoder_start_token_id": 0, "num_labels": 1}
+    return T5Config(**sizes | given | options)
 
 
 def t5() -> T5ForSequenceClassification:
@@ -47,16 +44,12 @@ def make(**options: Any) -> T5Evaluator:
     return T5Evaluator(t5(), t5_tokenizer(), **options)
 
 
-def plain_score(question: str, passage: str, **padding: Any) -> float:
+def plain_score(question: str, passage: str) -> float:
     """One pair in one forward pass, as the official code has it."""
-    tokenizer, text = t5_tokenizer(), f"{question} [SEP] {passage}"
-    inputs = tokenizer(text, truncation=True, max_length=512, return_tensors="pt", **padding)
+    text = f"{question} [SEP] {passage}"
+    inputs = t5_tokenizer()(text, truncation=True, max_length=512, return_tensors="pt")
     with torch.inference_mode():
-        return float(
-            t5()(
-                input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]
-            ).logits.item()
-        )
+        return float(t5()(**inputs).logits.item())
 
 
 def clamped(score: float) -> float:

@@ -1,6 +1,5 @@
 """The contract of engines on the real engine, in this process and behind its server."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from selfcorrect_rag.models import (
 from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.models.engines.vllm import VLLMEngine
-from selfcorrect_rag.prompts import decision_prompt
 from tests.conftest import random_model
 from tests.engine_contract import EngineContract, assert_alike, reference  # noqa: F401
 from tests.test_checkpoint_tokenizers import TEXTS, checkpoint_folder, prompt
@@ -44,13 +42,6 @@ def closable(llm: EngineReflectionLLM) -> EngineReflectionLLM:
 
 
 class TestEngines(EngineContract):
-    async def test_a_hundred_concurrent_calls_do_not_mix(self, llm: EngineReflectionLLM) -> None:
-        asked = [decision_prompt(f"Question {i}: who wrote it?") for i in range(100)]
-        alone = llm.generate_segments(asked, max_tokens=4)
-        calls = (llm.agenerate_segments([each], max_tokens=4) for each in asked)
-        for expected, given in zip(alone, await asyncio.gather(*calls), strict=True):
-            assert_alike([expected], given)
-
     def test_sampling_settings_reach_the_engine(self, llm: EngineReflectionLLM) -> None:
         hot: dict[str, Any] = {"temperature": 2.0, "max_tokens": 24}
         one, same, other = (llm.invoke("Say it.", seed=seed, **hot) for seed in (1, 1, 2))
