@@ -18,14 +18,9 @@ def write(prompt: str) -> Segment:
     return segment(f"from {passage_of(prompt)}", RELEVANT, FULL, USEFUL)
 
 
-def graph(texts: list[str], llm: ScriptedReflectionLLM, **options: Any) -> Any:
-    return create_self_crag(
-        llm,
-        lambda query: [document(text) for text in texts],
-        WordEvaluator(),
-        PagesWebSearch(),
-        **options,
-    )
+def graph(texts: list[str], llm: Any, evaluator: Any = None) -> Any:
+    found = [document(text) for text in texts]
+    return create_self_crag(llm, lambda _: found, evaluator or WordEvaluator(), PagesWebSearch())
 
 
 @pytest.mark.parametrize(
@@ -68,32 +63,16 @@ def test_evidence_that_is_wanted_later_is_corrected_then() -> None:
 
 def test_later_segments_read_the_same_knowledge_and_nothing_is_graded_again() -> None:
     evaluator = WordEvaluator()
-
-    def endless(prompt: str) -> Segment:
-        return segment(
-            f"from {passage_of(prompt)}.", RELEVANT, FULL, next={RETRIEVAL: 0.9, CONTINUE: 0.05}
-        )
-
-    built = create_self_crag(
-        ScriptedReflectionLLM(write=endless),
-        lambda query: [document("Gold is here.")],
-        evaluator,
-        PagesWebSearch(),
-    )
+    again = segment("Gold.", RELEVANT, FULL, next={RETRIEVAL: 0.9, CONTINUE: 0.05})
+    llm = ScriptedReflectionLLM(write=lambda prompt: again)
+    built = graph(["Gold is here."], llm, evaluator)
     result = built.invoke({"question": "Who?"}, context={"depth": 3})
     assert [c["depth"] for c in result["candidates"]] == [0, 1, 2]
     assert len(evaluator.calls) == 2
 
 
 def test_nothing_found_anywhere_is_written_without_evidence() -> None:
-    from selfcorrect_rag.search import RetrieverWebSearch
-
-    built = create_self_crag(
-        ScriptedReflectionLLM(write=write),
-        lambda q: [],
-        WordEvaluator(),
-        RetrieverWebSearch(lambda q: []),
-    )
+    llm = ScriptedReflectionLLM(write=write)
+    built = create_self_crag(llm, lambda q: [], WordEvaluator(), lambda q: [])
     result = built.invoke({"question": "Who?"})
-    assert result["answer"] == "from memory"
-    assert result["citations"] == []
+    assert (result["answer"], result["citations"]) == ("from memory", [])

@@ -13,35 +13,17 @@ def text(count: int) -> str:
     return " ".join(f"This is the sentence with number {i} of the text." for i in range(count))
 
 
-@pytest.mark.parametrize(
-    ("count", "sizes"),
-    [
-        (1, [1]),
-        (4, [4]),
-        (5, [3, 2]),
-        (7, [3, 4]),
-        (10, [3, 3, 4]),
-    ],
-)
+@pytest.mark.parametrize(("count", "sizes"), [(1, [1]), (4, [4]), (5, [3, 2]), (7, [3, 4])])
 def test_groups_of_three_and_no_sentence_alone(count: int, sizes: list[int]) -> None:
     strips = decompose_text(text(count))
     assert [strip.count("sentence") for strip in strips] == sizes
     assert " ".join(strips) == text(count)
 
 
-def test_short_sentences_stay_with_a_neighbour() -> None:
-    strips = decompose_text(f"A heading. {text(3)} No. {text(3)}")
-    assert [strip.count("sentence") for strip in strips] == [3, 3]
-    assert strips[0].startswith("A heading. This")
-    assert strips[0].endswith("No.")
-
-
 @pytest.mark.parametrize(
     ("words", "strips"),
     [
         ([5, 6, 6, 6], [[5, 6, 6, 6]]),  # three: the opening goes with the one after it
-        ([5, 6, 6, 6, 6], [[5, 6, 6, 6, 6]]),
-        ([6, 5, 6, 6], [[6, 5, 6, 6]]),
         ([6, 6, 6, 5, 6, 6], [[6, 6, 6, 5], [6, 6]]),
         ([5, 5, 6, 6, 6], [[5, 5, 6, 6, 6]]),
     ],
@@ -54,15 +36,7 @@ def test_five_words_are_a_short_sentence_and_six_are_not(
     assert sizes == strips
 
 
-@pytest.mark.parametrize(
-    ("words", "sizes"),
-    [
-        (59, [59]),
-        (60, [50, 10]),
-        (109, [50, 59]),
-        (110, [50, 50, 10]),
-    ],
-)
+@pytest.mark.parametrize(("words", "sizes"), [(59, [59]), (60, [50, 10]), (109, [50, 59])])
 def test_windows_have_fifty_words_and_no_short_tail(words: int, sizes: list[int]) -> None:
     strips = decompose_text("  ".join(map(str, range(words))), "windows")
     assert [len(strip.split()) for strip in strips] == sizes
@@ -94,9 +68,7 @@ def test_what_scores_exactly_the_border_is_not_kept() -> None:
     assert kept(*scored) == ["-0.49"]
 
 
-@pytest.mark.parametrize(
-    ("most", "expected"), [(0, []), (1, ["b"]), (2, ["b", "d"]), (3, ["a", "b", "d"])]
-)
+@pytest.mark.parametrize(("most", "expected"), [(1, ["b"]), (3, ["a", "b", "d"])])
 def test_the_best_are_kept_and_of_equals_the_earlier(most: int, expected: list[str]) -> None:
     scored = [strip(0, "a", 0.1), strip(0, "b", 0.9), strip(0, "c", 0.1), strip(1, "d", 0.5)]
     assert kept(*scored, most=most) == expected
@@ -104,13 +76,7 @@ def test_the_best_are_kept_and_of_equals_the_earlier(most: int, expected: list[s
 
 @pytest.mark.parametrize(
     ("one", "other", "same"),
-    [
-        ("Best!", "best", True),
-        ("So, it is.", " so it -- is", True),
-        ("best", "the best", False),
-        ("in Maßen", "in Massen", False),
-        ("is it", "isit", False),
-    ],
+    [("So, it is.", " so it -- is", True), ("best", "the best", False), ("is it", "isit", False)],
 )
 def test_a_text_is_kept_once_whatever_its_case_and_punctuation(
     one: str, other: str, same: bool
