@@ -1,17 +1,14 @@
 """Secrets are masked in what errors, notes, threads and traces keep."""
 
 import asyncio
-import io
 import json
 import sqlite3
 import traceback
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import SecretStr
@@ -19,8 +16,8 @@ from pydantic import SecretStr
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import RetrievalFailed, SelfCorrectError, WebSearchFailed, redact
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
-from selfcorrect_rag.search import WebSearch
 from selfcorrect_rag.ui.page import render_run
+from tests.crag_runs import PagesWebSearch
 from tests.providers import Provider
 from tests.scripted import document
 
@@ -63,21 +60,6 @@ def refuses(*_: Any) -> Any:
     raise RetrievalFailed(f"{SAID}\n\x1b[2J{SAID * 500}")
 
 
-class Pages(WebSearch):
-    name = "pages"
-
-    def __init__(self, fails: bool) -> None:
-        self.fails = fails
-
-    def search(self, query: str, k: int) -> list[Document]:
-        if self.fails:
-            raise WebSearchFailed(f"{SAID}\n\x1b[2J{SAID * 500}", "try\nagain") from OSError("why")
-        return [document("Page")]
-
-    async def asearch(self, query: str, k: int) -> list[Document]:
-        return self.search(query, k)
-
-
 def judge(prompt: str) -> str:
     return "no" if "exact information" in prompt else "Austen [1]."
 
@@ -87,7 +69,9 @@ def graphs(fails: str, **options: Any) -> list[Any]:
     works: Any = lambda query: [document("Emma")]  # noqa: E731
     retriever = {"retriever": broken, "retriever, by our own error": refuses}.get(fails, works)
     graded = Keyed(answer=broken) if fails == "evaluator" else Keyed(answer=judge)
-    corrected = (retriever, ChatEvaluator(graded), Pages(fails == "web"))
+    failure = WebSearchFailed(f"{SAID}\n\x1b[2J{SAID * 500}", "try\nagain")
+    web = PagesWebSearch(failure if fails == "web" else None)
+    corrected = (retriever, ChatEvaluator(graded), web)
     rewriter: Any = RunnableLambda(broken) if fails == "rewriter" else None
     reflecting = PromptedReflectionLLM(model)
     return [
@@ -104,31 +88,30 @@ PARTS = ("model", "retriever", "retriever, by our own error", "evaluator", "rewr
 @pytest.mark.parametrize("fails", ["nothing", *PARTS])
 @pytest.mark.parametrize("form", ["sync", "async"])
 def test_no_secret_is_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, form: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, fails: str, form: str
 ) -> None:
     monkeypatch.setenv("SOME_DATABASE_PASSWORD", IN_THE_ENVIRONMENT)
-    tracer, left, shown = Tracer(), [], io.StringIO()
+    tracer, left = Tracer(), list[str]()
     saver = SqliteSaver(sqlite3.connect(tmp_path / "threads.sqlite", check_same_thread=False))
     options: dict[str, Any] = {"checkpointer": saver} if form == "sync" else {}
     asked: Any = {"question": "Who wrote Emma?"}
-    with redirect_stdout(shown), redirect_stderr(shown):
-        for number, graph in enumerate(graphs(fails, **options)):
-            config: Any = {"configurable": {"thread_id": str(number)}, "callbacks": [tracer]}
-            try:
-                if form == "sync":
-                    modes = ["values", "custom", "updates"]
-                    events = list(graph.stream(asked, config, stream_mode=modes))
-                else:
-                    events = [("values", asyncio.run(graph.ainvoke(asked, config)))]
-                result = [part for mode, part in events if mode == "values"][-1]
-                left += [render_run(result), json.dumps(result, default=str), repr(events)]
-            except SelfCorrectError as error:
-                left += [str(error) + repr(error), *traceback.format_exception_only(error)]
-            left += [repr(graph), repr(vars(graph).get("nodes"))]
-    left.append(shown.getvalue())
+    for number, graph in enumerate(graphs(fails, **options)):
+        config: Any = {"configurable": {"thread_id": str(number)}, "callbacks": [tracer]}
+        try:
+            if form == "sync":
+                modes = ["values", "custom", "updates"]
+                events = list(graph.stream(asked, config, stream_mode=modes))
+            else:
+                events = [("values", asyncio.run(graph.ainvoke(asked, config)))]
+            result = [part for mode, part in events if mode == "values"][-1]
+            left += [render_run(result), json.dumps(result, default=str), repr(events)]
+        except SelfCorrectError as error:
+            left += [str(error) + repr(error), *traceback.format_exception_only(error)]
+        left += [repr(graph), repr(vars(graph).get("nodes"))]
+    left += capfd.readouterr()
     left += [line for line in tracer.told if not line.startswith(("on_chain_error", "on_llm_err"))]
     left += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir()]
-    assert [(secret, text[:300]) for secret in SECRETS for text in left if secret in text] == []
+    assert [text[:300] for text in left if any(secret in text for secret in SECRETS)] == []
     assert fails == "nothing" or any(redact(SAID)[:20] in text for text in left)
 
 

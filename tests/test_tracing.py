@@ -1,6 +1,5 @@
 """The runs of a trace: each call once, under what made it, with its model, tokens and scores."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +9,9 @@ from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
 from langchain_core.tracers.schemas import Run
 
 from selfcorrect_rag import create_crag, create_self_rag
-from selfcorrect_rag.models import RetrievalEvaluator
-from selfcorrect_rag.search import WebSearch
-from tests.four_graphs import ANSWER, PLAIN, build, chat, write
+from selfcorrect_rag.search import RetrieverWebSearch
+from tests.crag_runs import WordEvaluator
+from tests.four_graphs import ANSWER, PLAIN, build, chat, gossip, write
 from tests.prompted_runs import opinion
 from tests.providers import LOGPROBS, Provider
 from tests.scripted import ScriptedReflectionLLM, document
@@ -24,27 +23,8 @@ class Collector(RunCollectorCallbackHandler):
     run_inline = True
 
 
-class Unsure(RetrievalEvaluator):
-    """Finds every passage ambiguous, so that documents are refined and the web is searched."""
-
-    def score(self, question: str, passages: Sequence[str]) -> list[float]:
-        return [0.0] * len(passages)
-
-
-class Pages(WebSearch):
-    name = "pages"
-
-    def search(self, query: str, k: int) -> list[Document]:
-        chat("aside").invoke(query)
-        return [document("Page")]
-
-    async def asearch(self, query: str, k: int) -> list[Document]:
-        await chat("aside").ainvoke(query)
-        return [document("Page")]
-
-
 def shelf(query: str) -> list[Document]:
-    return [document("Emma"), document("Other")]
+    return [document("Emma", "Vague."), document("Other", "Vague.")]
 
 
 async def traced(graph: Any, form: str) -> list[tuple[Run, Run | None]]:
@@ -91,15 +71,16 @@ async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, 
 
 @pytest.mark.parametrize("form", ["sync", "async"])
 async def test_each_part_of_crag_is_one_run(form: str) -> None:
-    runs = await traced(create_crag(chat(ANSWER), shelf, Unsure(), Pages()), form)
-    assert of(runs, "retriever") == [("shelf", "retrieve")]
-    assert [parent for _, parent in of(runs, "llm")] == ["web_search", "generate"]
-    graded = [(run, parent.name) for run, parent in runs if parent and run.name == "Unsure"]
+    web = RetrieverWebSearch(gossip, "pages")
+    runs = await traced(create_crag(chat(ANSWER), shelf, WordEvaluator(), web), form)
+    assert of(runs, "retriever") == [("shelf", "retrieve"), ("gossip", "web_search")]
+    assert [parent for _, parent in of(runs, "llm")] == ["gossip", "generate"]
+    graded = [(run, parent.name) for run, parent in runs if parent and run.name == "WordEvaluator"]
     nodes = {"grade_documents", "refine_strips", "select_web_strips"}
     assert {name for _, name in graded} == nodes
     for run, _ in graded:
         assert run.inputs["question"] == PLAIN["question"]
-        assert run.outputs == {"scores": [0.0] * len(run.inputs["passages"])}
+        assert run.outputs == {"scores": WordEvaluator().score("", run.inputs["passages"])}
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])
