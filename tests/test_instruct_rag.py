@@ -12,95 +12,85 @@ from langgraph.types import Command, interrupt
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER
 from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION
+from selfcorrect_rag.prompts.reading import REFUSAL
 from tests.instruct_runs import QUESTION, RATIONALE, TITLES, documents, run
 from tests.scripted import echo
 
-# Modes
+
+def writing(text: str) -> FakeListChatModel:
+    return FakeListChatModel(responses=[text])
 
 
 def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
     assert run()["mode"] == "icl"
     graph = create_instruct_rag(echo(), lambda query: documents())
-    result = graph.invoke({"question": QUESTION})
-    assert result["mode"] == "instruct"
-    assert result["rationale"].startswith(INSTRUCTION)
+    assert graph.invoke({"question": QUESTION})["mode"] == "instruct"
 
 
 @pytest.mark.parametrize(
-    ("mode", "has_instruction", "shows", "has_documents"),
+    ("mode", "instructed", "because", "by", "has_documents"),
     [
-        ("icl", True, "Because ", True),
-        ("few_shot", True, "By ", True),
-        ("instruct", True, None, True),
-        ("ft", False, None, True),
-        ("ralm", False, None, True),
-        ("no_retrieval", False, None, False),
+        ("icl", True, 2, 0, True),
+        ("few_shot", True, 0, 2, True),
+        ("instruct", True, 0, 0, True),
+        ("ft", False, 0, 0, True),
+        ("ralm", False, 0, 0, True),
+        ("no_retrieval", False, 0, 0, False),
     ],
 )
 def test_each_mode_has_its_prompt(
-    mode: str, has_instruction: bool, shows: str | None, has_documents: bool
+    mode: str, instructed: bool, because: int, by: int, has_documents: bool
 ) -> None:
     result = run(mode=mode)
     asked = result["rationale"] or result["answer"]
-    assert (INSTRUCTION in asked) is has_instruction
-    assert asked.count("Because ") == (2 if shows == "Because " else 0)
-    assert asked.count("By ") == (2 if shows == "By " else 0)
-    assert ("Document [3]" in asked) is has_documents
-    assert bool(result["passages"]) is has_documents
-    assert len(result["demonstrations"]) == (2 if shows else 0)
+    assert (INSTRUCTION in asked) is instructed
+    assert (asked.count("Because "), asked.count("By ")) == (because, by)
+    assert ("Document [3]" in asked) is bool(result["passages"]) is has_documents
+    assert len(result["demonstrations"]) == because + by
 
 
 def test_a_mark_that_the_answer_has_is_not_set_again() -> None:
-    model = FakeListChatModel(responses=["Document [1] says it.\n\nAnswer: George Eliot [1]"])
-    result = create_instruct_rag(model, lambda query: documents()).invoke({"question": QUESTION})
+    result = run(writing("Document [1] says it.\n\nAnswer: George Eliot [1]"))
     assert result["cited_answer"] == "George Eliot [1]"
     assert [cited["number"] for cited in result["citations"]] == [1]
 
 
-# What is written, read
-
-
 def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> None:
-    result = run(FakeListChatModel(responses=[RATIONALE]))
+    result = run(writing(RATIONALE))
     assert result["answer"] == "Therefore, the answer is George Eliot."
     assert result["rationale"] == RATIONALE
     assert result["numbering"] == [2, 1, 0], "the best stands last"
     assert result["useful_documents"] == [0, 2]
-    first, second = result["citations"]
-    assert (first["number"], first["passage"], first["title"]) == (3, 0, "Middlemarch")
-    assert (second["number"], second["passage"]) == (1, 2)
-    assert first["source"] == "notes"
+    assert [(c["number"], c["passage"], c["title"]) for c in result["citations"]] == [
+        (3, 0, "Middlemarch"),
+        (1, 2, "Emma"),
+    ]
     assert result["cited_answer"] == "Therefore, the answer is George Eliot. [3] [1]"
     assert result["notes"] == ["Document [7] is named but was not shown"]
 
 
 @pytest.mark.parametrize(
-    ("written", "answer", "useful"),
+    ("written", "answer", "useful", "cited"),
     [
-        ("Document [1] is dull.\n\nDocument 3 says so.\nAnswer: Jane", "Jane", [0]),
-        ("It was [2].\n\nThe documents do not say.", "The documents do not say.", []),
-        ("<think>Document [2]?</think>Document [3] says so. Jane.", "Jane.", [0]),
+        ("Document [1] is dull.\n\nDocument 3 says so.\nAnswer: Jane", "Jane", [0], "Jane [3]"),
+        ("<think>Document [2]?</think>Document [3] says so. Jane.", "Jane.", [0], "Jane. [3]"),
+        ("It was [2].\n\nThe documents do not say.", REFUSAL, [], REFUSAL),
+        ("I looked at Document [3]. The documents do not say.", REFUSAL, [0], REFUSAL),
     ],
 )
-def test_nothing_else_is_read_out_of_the_prose(
-    written: str, answer: str, useful: list[int]
+def test_nothing_else_is_read_out_of_the_prose_and_a_refusal_cites_nothing(
+    written: str, answer: str, useful: list[int], cited: str
 ) -> None:
-    result = run(FakeListChatModel(responses=[written]))
+    result = run(writing(written))
     assert (result["answer"], result["useful_documents"]) == (answer, useful)
-    assert len(result["citations"]) == len(useful)
-
-
-def test_a_refusal_cites_nothing() -> None:
-    written = "I looked at Document [3]. The documents do not say."
-    result = run(FakeListChatModel(responses=[written]))
-    assert (result["useful_documents"], result["citations"]) == ([0], [])
-    assert result["cited_answer"] == result["answer"] == "The documents do not say."
+    assert result["cited_answer"] == cited
+    assert len(result["citations"]) == cited.count("[")
 
 
 @pytest.mark.parametrize("mode", ["no_retrieval", "ralm", "few_shot"])
 def test_what_a_baseline_writes_is_the_answer(mode: str) -> None:
     written = "George Eliot wrote it [3]. It was published in 1871."
-    result = run(FakeListChatModel(responses=[written]), mode=mode)
+    result = run(writing(written), mode=mode)
     assert (result["answer"], result["rationale"]) == (written, "")
     assert result["useful_documents"] == ([] if mode == "no_retrieval" else [0])
 
@@ -109,26 +99,19 @@ def test_documents_are_numbered_as_they_are_shown() -> None:
     last, first = run(order="best_last"), run(order="best_first")
     assert "Document [3] (Title: Middlemarch)" in last["rationale"]
     assert "Document [1] (Title: Middlemarch)" in first["rationale"]
-    for result in (last, first):
-        numbers = [result["rationale"].index(f"Document [{n}]") for n in (1, 2, 3)]
-        assert numbers == sorted(numbers)
     assert [p.id for p in last["passages"]] == TITLES, "passages stay best first"
     assert first["numbering"] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("written", ["", "  \n"])
-def test_an_empty_text_has_a_stated_answer(written: str) -> None:
-    graph = create_instruct_rag(FakeListChatModel(responses=[written]), lambda query: documents())
+def test_an_empty_text_has_a_stated_answer() -> None:
+    graph = create_instruct_rag(writing("  \n"), lambda query: documents())
     result = graph.invoke({"messages": [HumanMessage(QUESTION)]})
     assert result["answer"] == result["messages"][-1].text == NO_ANSWER
     assert (result["rationale"], result["citations"]) == ("", [])
     assert result["notes"] == ["the model wrote nothing: the answer says so"]
 
 
-# Without documents
-
-
-@pytest.mark.parametrize("mode", ["icl", "instruct", "ralm", "few_shot"])
+@pytest.mark.parametrize("mode", ["icl", "ralm"])
 def test_no_documents_is_a_route(mode: str) -> None:
     result = run(titles=[], mode=mode)
     assert result["answer"] == f"Based on your knowledge, answer the question: {QUESTION}"
@@ -146,10 +129,9 @@ def test_a_pause_inside_the_retriever_is_no_failure() -> None:
     def pausing(query: str) -> list[Document]:
         return documents([interrupt("which?")])
 
-    graph = create_instruct_rag(echo(), pausing, checkpointer=InMemorySaver())
-    config: Any = {"configurable": {"thread_id": "1"}}
-    graph.invoke({"question": QUESTION}, config)
-    assert graph.get_state(config).interrupts[0].value == "which?"
-    resume: Any = Command(resume="Emma")
-    result = graph.invoke(resume, config)
+    graph: Any = create_instruct_rag(echo(), pausing, checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    (pause,) = graph.invoke({"question": QUESTION}, config)["__interrupt__"]
+    assert pause.value == "which?"
+    result = graph.invoke(Command(resume="Emma"), config)
     assert (result["passages"][0].id, result["notes"]) == ("Emma", [])

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.nodes.grade_documents import grade_documents
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import FREE
 from selfcorrect_rag.thresholds import Thresholds
-from tests.scripted import timeless
+from tests.scripted import document, timeless
 
 BRANCHES = {"correct": ["refine"], "incorrect": ["search"], "ambiguous": ["refine", "search"]}
 
@@ -37,7 +36,7 @@ class Scores(RetrievalEvaluator):
 def graded(scores: Sequence[float], settings: CRAGSettings, spent: int = 0) -> tuple[Any, Scores]:
     """The update, sync and async alike, and the evaluator."""
     evaluator = Scores(scores)
-    passages = [Document(f"Text {i}.", metadata={"title": f"T {i}"}) for i in range(len(scores))]
+    passages = [document(f"T {i}", f"Text {i}.") for i in range(len(scores))]
     route = [{**FREE, "model_calls": spent, "prompt_tokens": 40, "step": "x", "turn": "t"}]
     state = {"question": "Who?", "passages": passages, "route": route}
     node = grade_documents(evaluator, settings)
