@@ -13,10 +13,10 @@ from selfcorrect_rag.errors import BadSettings
 from tests.agents.scripted import asking, reflecting, tool_messages
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.scripted import echo
+from tests.test_faults import FORMS, THREAD, run
 
 QUERY = "wrote, Emma"
 ASKED: Any = {"question": "Who wrote Emma?"}
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 APPROVE: Any = {"approve_search": True}
 
 
@@ -26,18 +26,11 @@ def build(name: str, web: Any, texts: list[str] = AMBIGUOUS, **options: Any) -> 
     return create(llm, lambda query: found, WordEvaluator(), web, **options)  # type: ignore[operator]
 
 
-async def run(graph: Any, form: str, *args: Any, **options: Any) -> Any:
-    if form == "async":
-        return await graph.ainvoke(*args, **options)
-    return graph.invoke(*args, **options)
-
-
 def queries(web: PagesWebSearch) -> list[str]:
     return [query for query, _ in web.queries]
 
 
 EVERY = pytest.mark.parametrize("name", ["crag", "self_crag"])
-FORMS = pytest.mark.parametrize("form", ["sync", "async"])
 REPLIES: list[tuple[Any, str | None]] = [  # tests/test_reading_text.py has all forms
     (True, QUERY),
     ({"approve": True, "query": "Jane"}, "Jane"),

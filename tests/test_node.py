@@ -106,31 +106,6 @@ def test_long_computations_leave_the_event_loop() -> None:
     assert invoke(step_of(LONG + 1), QUESTION, False)["notes"] == [here]
 
 
-def test_a_step_that_awaits_something_else_is_refused_in_a_sync_run() -> None:
-    async def step(state: Any, run: Run[Any]) -> Any:
-        await asyncio.sleep(0)
-
-    with pytest.raises(RuntimeError, match=r"use run\.call"):
-        Node("sleeps", step, Settings()).invoke(QUESTION)
-
-
-def test_settings_are_those_of_the_turn_whatever_another_thread_asks() -> None:
-    node = Node("any", lambda state, run: {}, SelfRAGSettings())
-
-    class Given(dict[str, Any]):
-        def __eq__(self, other: object) -> bool:
-            if isinstance(other, Given):
-                node.turn_settings({"settings": {"passages": 9}}, None)  # meanwhile, elsewhere
-            return super().__eq__(other)
-
-        def __ne__(self, other: object) -> bool:
-            return not self == other
-
-    given = Given(passages=3)
-    for _ in range(2):
-        assert node.turn_settings({"settings": given}, None).passages == 3
-
-
 def test_a_node_alone_names_what_its_state_lacks() -> None:
     node = retrieve(lambda query: [])
     with pytest.raises(NoQuestion, match="retrieve reads 'question'"):

@@ -140,18 +140,6 @@ def test_the_caller_may_fix_the_documents() -> None:
     assert result["usage"]["retrievals"] == 0
 
 
-def test_weights_change_at_run_time_with_nothing_reloaded() -> None:
-    def write(prompt: str) -> Segment:
-        if passage_of(prompt) == "A":
-            return segment("Relevant.", RELEVANT, NONE)
-        return segment("Supported.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, FULL)
-
-    graph, _ = build(A, B, write=write)
-    assert graph.invoke(QUESTION)["answer"] == "Supported."
-    assert graph.invoke(QUESTION, context={"weight_issup": 0.1})["answer"] == "Relevant."
-    assert graph.invoke(QUESTION, context={"weight_isrel": 3.0})["answer"] == "Relevant."
-
-
 def test_hard_constraints_look_at_the_chosen_token() -> None:
     def write(prompt: str) -> Segment:
         if passage_of(prompt) == "A":

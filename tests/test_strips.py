@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.documents import Document
 
-from selfcorrect_rag.nodes.refine_strips import Decomposition, decompose_text, keep, recompose
+from selfcorrect_rag.nodes.refine_strips import Decomposition, decompose_text, keep
 from selfcorrect_rag.state import Strip
 
 
@@ -82,22 +81,6 @@ def test_a_text_is_kept_once_whatever_its_case_and_punctuation(
     one: str, other: str, same: bool
 ) -> None:
     assert kept(strip(0, one, 0.1), strip(1, other, 0.2)) == ([other] if same else [one, other])
-
-
-def test_knowledge_stands_in_the_order_of_the_text() -> None:
-    strips: list[Strip] = [
-        {**strip(0, "fair", 0.1), "kept": True},
-        {**strip(0, "low", 0.1), "kept": False},
-        {**strip(0, "best", 0.9), "kept": True},
-        {**strip(1, "good", 0.5), "kept": True},
-        {**strip(2, "low", 0.5), "kept": False},
-    ]
-    documents = [Document("", id="a"), Document("", metadata={"title": "B"}), Document("")]
-    knowledge = recompose(strips, documents)
-    assert [(k.page_content, k.id, k.metadata) for k in knowledge] == [
-        ("fair best", "a", {}),
-        ("good", None, {"title": "B"}),
-    ]
 
 
 def test_a_paragraph_ends_a_sentence_and_keeps_its_line() -> None:
