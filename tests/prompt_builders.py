@@ -1,6 +1,7 @@
 """Every prompt that goes to a chat model, with one text in all places where text is untrusted."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, get_args
 
 from langchain_core.documents import Document
@@ -38,20 +39,15 @@ def _cited(text: str, document: Document) -> dict[str, Any]:
     return {"cited_answer": text, "citations": [citation], "notes": [text]}
 
 
-def _inference(mode: Mode) -> Builder:
-    def build(text: str, document: Document) -> str:
-        shown: Any = [{"question": text, "rationale": text, "answers": [text]}]
-        parts = inference_prompt(mode, text, [document, document], shown, text).parts
-        return "".join(part.text for part in parts)
-
-    return build
+def _inference(mode: Mode, text: str, document: Document) -> str:
+    shown: Any = [{"question": text, "rationale": text, "answers": [text]}]
+    return inference_prompt(mode, text, [document, document], shown, text).to_string()
 
 
 BUILDERS: Mapping[str, Builder] = {
     "rewrite": lambda text, document: rewrite_prompt(text),
     "follow-up": lambda text, document: follow_up_prompt([("user", text)] * 2, text),
     "knowledge": lambda text, document: knowledge_prompt(text, [document, document]),
-    "no knowledge": lambda text, document: knowledge_prompt(text, []),
     "answer": lambda text, document: answer_prompt(_instance(text, document)),
     "critiques": lambda text, document: joint_critique_prompt(
         [RETRIEVE_MORE, ISUSE], _instance(text, document)
@@ -69,9 +65,8 @@ BUILDERS: Mapping[str, Builder] = {
         for kind in get_args(PromptKind)
     },
     "option": lambda text, document: option_prompt(text, text, [text, document.page_content]),
-    **{f"instruct {mode}": _inference(mode) for mode in get_args(Mode)},
+    **{f"instruct {mode}": partial(_inference, mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),
-    "own knowledge": lambda text, document: rationale_prompt(text, [], [text], text),
     "training": lambda text, document: training_prompt(text, [document]),
     "agent's tool": lambda text, document: readable(_cited(text, document)),
 }

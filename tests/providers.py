@@ -33,26 +33,19 @@ class RateLimited(Exception):
 
 def content(pieces: Sequence[Piece]) -> list[dict[str, Any]]:
     """Tokens as ``response_metadata["logprobs"]["content"]`` holds them."""
-    return [
-        {
-            "token": text,
-            "logprob": math.log(p),
-            "top_logprobs": [
-                {"token": other, "logprob": math.log(q)}
-                for other, q in {text: p, **(rest[0] if rest else {})}.items()
-            ],
-        }
-        for text, p, *rest in pieces
-    ]
+    tokens = []
+    for text, p, *rest in pieces:
+        odds = {text: p, **(rest[0] if rest else {})}
+        top = [{"token": other, "logprob": math.log(q)} for other, q in odds.items()]
+        tokens.append({**top[0], "top_logprobs": top})
+    return tokens
 
 
 class Provider(BaseChatModel):
-    """Answers a prompt by a function of its text, and remembers prompts and options.
-
-    The function gives text, tokens with probabilities, a message, or an error to raise.
-    """
+    """Answers a prompt by a function of its text, and remembers prompts and options."""
 
     answer: Callable[[str], Any]
+    """Gives text, tokens with probabilities, a message, or an error to raise."""
     takes: frozenset[str] = frozenset()
     """Options that it knows; others are ignored."""
     refuses: frozenset[str] = frozenset()
@@ -96,10 +89,8 @@ class Provider(BaseChatModel):
             (tool,) = options["tools"]
             call = {"name": tool["function"]["name"], "args": self._arguments(text), "id": "1"}
             return AIMessage("", tool_calls=[call], usage_metadata=usage)
-        logprobs = (
-            {"content": content(given)} if "logprobs" in self.takes & options.keys() else None
-        )
-        return AIMessage(text, response_metadata={"logprobs": logprobs}, usage_metadata=usage)
+        said = {"content": content(given)} if "logprobs" in self.takes & options.keys() else None
+        return AIMessage(text, response_metadata={"logprobs": said}, usage_metadata=usage)
 
     def _arguments(self, text: str) -> dict[str, Any]:
         labels = [line.rsplit(": ", 1)[-1] for line in text.splitlines()]

@@ -16,7 +16,7 @@ from tests.providers import LOGPROBS, Provider
 
 QUESTION = "Who wrote Emma?"
 PASSAGES = ["Emma is by Jane Austen.", "Emma is a town.", "Austen wrote Emma in 1815."]
-MANY = [f"{'Austen' if i % 3 else 'No one'} wrote {i}." for i in range(200)]
+MANY = [f"{'Austen' if i % 3 else 'No one'} wrote {i}." for i in range(9)]
 
 
 def judge(prompt: str) -> str:
@@ -37,12 +37,9 @@ def test_passages_share_calls() -> None:
     assert evaluator.counts == Counter(classifications=1, hard=3)
     assert "hard labels" in evaluator.notes[0]
     evaluator = ChatEvaluator(llm, passages_per_call=4)
-    assert evaluator.score(QUESTION, MANY[:9]) == [1 if i % 3 else -1 for i in range(9)]
-    assert evaluator.counts["classifications"] == evaluator.model_calls(MANY[:9]) == 3
+    assert evaluator.score(QUESTION, MANY) == [1 if i % 3 else -1 for i in range(9)]
+    assert evaluator.counts["classifications"] == evaluator.model_calls(MANY) == 3
     assert grading_prompt("few_shot", QUESTION, [MANY[8]]) in llm.prompts, "it is alone"
-    single = Provider(answer=judge)
-    assert ChatEvaluator(single, passages_per_call=1).score(QUESTION, PASSAGES) == [1, -1, 1]
-    assert all("number=" not in prompt for prompt in single.prompts)
 
 
 def test_blank_passages_cost_nothing() -> None:
@@ -69,16 +66,7 @@ def test_answers_in_the_format(answer: Any) -> None:
     assert evaluator.counts == Counter(classifications=1, hard=3)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "Yes.",
-        "0: yes\n1: no\n2: yes",
-        "1: yes\n2: no\n3: yes\n4: no",
-        f"{'9' * 5_000}: yes",
-        "1: yes 2: no 3: yes",
-    ],
-)
+@pytest.mark.parametrize("answer", ["Yes.", "1: yes\n2: no\n3: yes\n4: no", f"{'9' * 5_000}: yes"])
 def test_an_answer_out_of_the_format_is_retried_once_and_then_scores_0(answer: str) -> None:
     llm = Provider(answer=lambda p: judge(p) if "each with one" in p else answer)
     evaluator = ChatEvaluator(llm, prompt="direct")
@@ -112,9 +100,8 @@ def likely(prompt: str) -> list[Any]:
     """One that keeps to the format, with probabilities."""
     if "number=" not in prompt[prompt.rindex("Question:") :]:
         return [(" Yes", 0.5, {" No": 0.125, "Yes": 0.25, " Well": 0.125}), (".", 1.0)]
-    pieces: list[Any] = [("1", 1.0), (":", 1.0), (" yes", 0.6, {" no": 0.2, " perhaps": 0.2})]
-    pieces += [("\n2:", 1.0), (" no", 1.0), ("\n3: ", 1.0), ("n", 0.75, {"y": 0.25}), ("o", 1.0)]
-    return pieces
+    first, second = [("1:", 1.0), (" yes", 0.6, {" no": 0.2, " perhaps": 0.2})], ("\n2: no", 1.0)
+    return [*first, second, ("\n3: ", 1.0), ("n", 0.75, {"y": 0.25}), ("o", 1.0)]
 
 
 async def test_scores_from_probabilities() -> None:

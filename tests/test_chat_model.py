@@ -65,6 +65,7 @@ def test_blocks_of_a_message() -> None:
     ("metadata", "cut"),
     [
         ({"finish_reason": "MAX_TOKENS"}, True),
+        ({"stop_reason": "max_tokens"}, True),
         ({"incomplete_details": {"reason": "max_output_tokens"}}, True),
         ({"finish_reason": "stop", "incomplete_details": None}, False),
     ],

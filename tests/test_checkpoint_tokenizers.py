@@ -6,6 +6,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +103,15 @@ def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> Non
 
 
 def test_begin_and_end_tokens_are_those_that_the_checkpoint_says(tmp_path: Path) -> None:
-    for layout in LAYOUTS:
-        for given, ends in (
-            ({"add_bos_token": False}, (None, None)),
-            ({"add_eos_token": True}, (1, 2)),
-        ):
-            folder = checkpoint_folder(tmp_path / f"{layout}{given}", "llama", layout, True)
-            config = json.loads((folder / "tokenizer_config.json").read_text()) | given
-            (folder / "tokenizer_config.json").write_text(json.dumps(config))
-            ids = load_tokenizer(folder)("Emma")["input_ids"]
-            assert (ids[0] if ids[0] == 1 else None, ids[-1] if ids[-1] == 2 else None) == ends
-            (encoded,) = ControlledTokenizer(load_tokenizer(folder)).encode([prompt(["Emma"])])
-            assert encoded.ids == [i for i in ids if i != 2], "a prompt is to be continued"
+    for layout, option in product(LAYOUTS, ({"add_bos_token": False}, {"add_eos_token": True})):
+        folder = checkpoint_folder(tmp_path / f"{layout}{option}", "llama", layout, True)
+        config = json.loads((folder / "tokenizer_config.json").read_text()) | option
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        loaded = load_tokenizer(folder)
+        ids = loaded("Emma")["input_ids"]
+        assert (ids[0] == 1, ids[-1] == 2) == ("add_eos_token" in option,) * 2
+        (encoded,) = ControlledTokenizer(loaded).encode([prompt(["Emma"])])
+        assert encoded.ids == [i for i in ids if i != 2], "a prompt is to be continued"
 
 
 def test_a_folder_that_names_no_class_is_read_as_its_model_is(tmp_path: Path) -> None:

@@ -26,10 +26,8 @@ FULLY, PARTIALLY, NONE = ISSUP.tokens_by_label
 RELEVANT, IRRELEVANT = ISREL.tokens_by_label
 
 
-def classify(model: Any, *tasks: Classification) -> list[Any]:
-    """The predictions of the first task's result; the async form must give the same."""
-    (first, *_) = ChatClassifier(model).classify(tasks)
-    return first.predictions
+def classify(model: Any, task: Classification) -> list[Any]:
+    return ChatClassifier(model).classify([task])[0].predictions
 
 
 def masses(*pieces: Any, task: Classification = SUPPORT) -> dict[str, float]:
@@ -47,26 +45,22 @@ def masses(*pieces: Any, task: Classification = SUPPORT) -> dict[str, float]:
         (ToolCaller(answer=lambda p: "[Relevant]"), "structured", 2),
         (Provider(answer=lambda p: "[Relevant]", **REFUSES), "text", 2),
         (Provider(answer=lambda p: "[Relevant]"), "text", 1),
-        (FakeListLLM(responses=["[Relevant]"]), "text", None),
+        (FakeListLLM(responses=["[Relevant]"]), "text", 1),
         (Provider(answer=lambda p: "[Relevant]", **LOGPROBS).with_retry(), "logprobs", 1),
     ],
 )
-async def test_what_a_provider_can_do_is_detected_once(
-    model: Any, mode: str, calls: int | None
-) -> None:
-    first, second = ChatClassifier(model), ChatClassifier(model)
-    (result,) = first.classify([RELEVANCE])
+async def test_what_a_provider_can_do_is_detected_once(model: Any, mode: str, calls: int) -> None:
+    classifier = ChatClassifier(model)
+    (result,) = classifier.classify([RELEVANCE])
+    assert (classifier.mode, len(result.results)) == (mode, calls)
     (prediction,) = result.predictions
     assert prediction is not None
-    assert (first.mode, prediction.label) == (mode, RELEVANT)
-    assert prediction.is_hard == (mode != "logprobs")
+    assert (prediction.label, prediction.is_hard) == (RELEVANT, mode != "logprobs")
     if prediction.is_hard:
         assert prediction.logprobs == {RELEVANT: 0.0, IRRELEVANT: ABSENT}
-    assert calls in (None, usage_of(result.results)[0])
-    assert len(first.classify([RELEVANCE])[0].results) == 1
-    (other,) = await second.aclassify([RELEVANCE])
-    assert other.predictions == result.predictions
-    assert usage_of(other.results) == usage_of(result.results)
+    assert len(classifier.classify([RELEVANCE])[0].results) == 1
+    (other,) = await ChatClassifier(model).aclassify([RELEVANCE])
+    assert (other.predictions, len(other.results)) == (result.predictions, calls)
 
 
 def test_a_refused_option_is_not_sent_again() -> None:
@@ -94,9 +88,6 @@ def test_an_error_teaches_nothing_about_the_model() -> None:
     assert [usage_of(result.results)[0] for result in failed] == [1, 0, 0]
     assert [result.error for result in classifier.classify([RELEVANCE] * 3)] == [None] * 3
     assert classifier.mode == "logprobs"
-    refusing = ChatClassifier(Provider(answer=lambda p: ValueError("too long")))
-    (result,) = refusing.classify([RELEVANCE])
-    assert (result.predictions, str(result.error), refusing.mode) == ([None], "too long", None)
 
 
 async def test_concurrent_calls_are_bounded_and_do_not_mix() -> None:
@@ -155,9 +146,6 @@ def test_a_label_that_begins_another() -> None:
     task = Classification("", (LabelParser(("no", "no retrieval", "yes")),))
     pieces = [("no", 0.8, {"yes": 0.2}), (".", 0.75, {" ret": 0.25})]
     assert masses(*pieces, task=task) == pytest.approx({"no": 0.6, "no retrieval": 0.2, "yes": 0.2})
-    pieces = [("no", 0.8, {"yes": 0.2}), (" retrieval", 0.25, {"\n": 0.75})]
-    found = masses(*pieces, task=task)
-    assert found == pytest.approx({"no": 0.0, "no retrieval": 0.2, "yes": 0.2}, abs=1e-12)
 
 
 def test_the_label_need_not_be_the_likeliest() -> None:
@@ -185,9 +173,7 @@ def test_several_labels_in_one_answer() -> None:
     pieces += [("4", 0.5, {"5": 0.375, "3": 0.125})]
     model = Provider(answer=lambda p: pieces, **LOGPROBS)
     (result,) = ChatClassifier(model).classify([BOTH])
-    support, utility = result.predictions
-    assert support is not None
-    assert utility is not None
+    support, utility = (given for given in result.predictions if given)
     assert (support.label, utility.label) == (PARTIALLY, "4")
     assert math.exp(support.logprobs[FULLY]) == pytest.approx(0.25)
     assert math.exp(utility.logprobs["5"]) == pytest.approx(0.375)
@@ -201,9 +187,7 @@ async def test_a_malformed_answer_is_retried_once_and_then_absent(malformed: str
     (result,) = classifier.classify([RELEVANCE])
     assert (result.predictions, result.error) == ([None], None)
     assert classifier.counts == Counter(classifications=1, retried=1, absent=1)
-    assert model.prompts[-1] == (
-        "Rating:\n\nAnswer with nothing but one of these: [Relevant] or [Irrelevant]"
-    )
+    assert model.prompts[-1].endswith("nothing but one of these: [Relevant] or [Irrelevant]")
     mended = Provider(answer=lambda p: "[Relevant]" if "nothing" in p else malformed)
     (result,) = await ChatClassifier(mended).aclassify([RELEVANCE])
     assert result.predictions[0].label == RELEVANT  # type: ignore[union-attr]
@@ -228,18 +212,11 @@ def test_malformed_structured_output() -> None:
     assert len(result.results) == 3
 
 
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [
-        (f"Score: {FULLY}\nScore: {NONE}\nPerceived utility: 4", (None, "4")),
-        (f"{FULLY}\n5", (None, None)),
-    ],
-)
-def test_readable_labels_of_several_stay(text: str, labels: Any) -> None:
-    classifier = ChatClassifier(Provider(answer=lambda p: text))
-    (result,) = classifier.classify([BOTH])
-    assert tuple(prediction and prediction.label for prediction in result.predictions) == labels
-    assert classifier.counts["absent"] == labels.count(None)
+def test_readable_labels_of_several_stay() -> None:
+    answers = [f"Score: {FULLY}\nScore: {NONE}\nPerceived utility: 4", "I do not know."]
+    model = Provider(answer=lambda p: answers.pop(0), **LOGPROBS)
+    support, utility = classify(model, BOTH)
+    assert (support, utility.label) == (None, "4")
 
 
 def test_no_call_at_a_time_is_refused() -> None:

@@ -102,9 +102,6 @@ def test_arguments_of_factories() -> None:
             call()
 
 
-# Fingerprints
-
-
 def chat(text: str = "yes") -> FakeListChatModel:
     return FakeListChatModel(responses=[text])
 
@@ -115,20 +112,15 @@ KNOWN: Mapping[str, Callable[[], Any]] = {
     "LLM": lambda: FakeListLLM(responses=["yes"]),
     "bound": lambda: chat().bind(stop=["a"]),
     "bound otherwise": lambda: chat().bind(stop=["b"]),
-    "retries": lambda: chat().with_retry(),
     "prompted": lambda: PromptedReflectionLLM(chat()),
     "prompted otherwise": lambda: PromptedReflectionLLM(chat(), candidates=3),
     "prompted with a critic": lambda: PromptedReflectionLLM(chat(), critic=chat("no")),
     "chat evaluator": lambda: ChatEvaluator(chat()),
     "chat evaluator with another prompt": lambda: ChatEvaluator(chat(), prompt="direct"),
-    "chat evaluator one by one": lambda: ChatEvaluator(chat(), passages_per_call=1),
 }
 UNKNOWN: Mapping[str, Callable[[], Any]] = {
     "function": lambda: RunnableLambda(lambda messages: "yes"),
-    "chat": lambda: saying("yes"),
-    "fallbacks": lambda: chat().with_fallbacks([chat("no")]),
     "bound to a function": lambda: chat().bind(tools=[lambda query: query]),
-    "reflection": lambda: ScriptedReflectionLLM(write=lambda prompt: segment("yes")),
     "prompted": lambda: PromptedReflectionLLM(saying("yes")),
     "chat evaluator": lambda: ChatEvaluator(saying("yes")),
 }
@@ -146,8 +138,3 @@ def test_an_object_that_cannot_be_described_equals_only_itself(made: Callable[[]
     assert len(seen) == 50
     one = made()
     assert identity(one) == identity(one)
-
-
-def test_options_without_weak_references_are_never_alike() -> None:
-    bound = chat().bind(stop=object())
-    assert identity(bound) != identity(bound)

@@ -11,7 +11,7 @@ from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.models.chat_model import LONGEST_ANSWER
 from selfcorrect_rag.models.classification import ABSENT
-from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, segment_prompt
+from selfcorrect_rag.prompts import decision_prompt, prompt_of, segment_prompt
 from selfcorrect_rag.prompts.chat import joint_critique_prompt, segment_request
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE, Instance
 from selfcorrect_rag.reflection import Group, critique, retrieval_probability
@@ -26,7 +26,7 @@ from tests.prompted_runs import (
     prompts,
     reader,
 )
-from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, Refused, ToolCaller
+from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller
 from tests.scripted import document
 
 ASKED: Any = {"question": QUESTION}
@@ -98,14 +98,8 @@ def test_a_critic_judges_and_the_model_writes() -> None:
 
 
 def test_refused_options_are_left_out_from_then_on() -> None:
-    class Picky(Provider):
-        def _message(self, messages: Any, options: dict[str, Any]) -> Any:
-            message = super()._message(messages, options)
-            if "max_tokens" in options:
-                raise Refused("max_tokens is not supported")
-            return message
-
-    llm = PromptedReflectionLLM(Picky(answer=hard(reader)))
+    picky = Provider(answer=hard(reader), refuses=frozenset({"max_tokens"}))
+    llm = PromptedReflectionLLM(picky)
     (first,), (second,) = generate(llm, NOVEL), generate(llm, NOVEL)
     assert first["text"] == second["text"] == "Jane Austen."
     assert second["requests"] == 3
@@ -179,12 +173,9 @@ def test_a_prompt_is_parsed_by_its_parts() -> None:
     given = Instance(QUESTION, preceding_sentences="She did.", evidence=evidence)
     kept = segment_request(segment_prompt(QUESTION, [written], PASSAGES, "continue", 0))
     assert kept == (given, "continue", "Emma (town)")
-    anew = segment_request(segment_prompt(QUESTION, [written], PASSAGES, "retrieve", 1))
-    assert (anew.step, anew.title) == ("retrieve", "Emma (novel)")
-    assert anew.instance.evidence.startswith("Emma (novel)\n")
     without = segment_request(segment_prompt(QUESTION, [written], PASSAGES, "none", None))
     assert without == (given._replace(evidence=""), "none", "")
-    text = Prompt(parts=(Part("<paragraph>x</paragraph>", "untrusted"),))
+    text = prompt_of("<paragraph>x</paragraph>")
     assert segment_request(text) == (Instance("<paragraph>x</paragraph>"), "none", "")
 
 

@@ -117,7 +117,6 @@ def test_a_saved_checkpoint_loads(checkpoint: Path) -> None:
     loaded = TransformersReflectionLLM.from_pretrained(checkpoint, device="cpu")
     assert loaded.dtype == "float32"
     half = TransformersReflectionLLM.from_pretrained(checkpoint, device="cpu", dtype="bfloat16")
-    assert half.generate_segments(prompts()[:1], max_tokens=5, whole=True)
     assert half.identity != loaded.identity
     (chosen,) = half.choose(prompts()[:1], "ISREL")
     assert chosen["reflections"][0]["logprobs"].keys() == set(TOKENS[Group.ISREL])

@@ -16,15 +16,7 @@ from selfcorrect_rag.errors import EngineFailed, ModelNotFound, NotAReflectionMo
 from selfcorrect_rag.models import VLLMServerReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import decision_prompt, prompt_of
-from selfcorrect_rag.reflection import (
-    CONTROL_TOKENS,
-    FULLY_SUPPORTED,
-    RELEVANT,
-    RETRIEVAL,
-    UTILITY,
-    Group,
-    retrieval_probability,
-)
+from selfcorrect_rag.reflection import CONTROL_TOKENS, Group, retrieval_probability
 from tests.conftest import byte_level_tokenizer
 from tests.scripted import document
 
@@ -48,9 +40,11 @@ def choice_of(ids: list[int], watched: list[int], finish_reason: str) -> dict[st
     }
 
 
-def completion(body: dict[str, Any]) -> dict[str, Any]:
-    """[Retrieval] for each prompt."""
-    choice = choice_of([TOKENIZER.control_ids[RETRIEVAL]], body["logprob_token_ids"], "length")
+def completion(
+    body: dict[str, Any], ids: list[int] = IDS[1:2], finish_reason: str = "length"
+) -> dict[str, Any]:
+    """These ids for each prompt, by default [Retrieval]."""
+    choice = choice_of(ids, body["logprob_token_ids"], finish_reason)
     return {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))]}
 
 
@@ -146,31 +140,20 @@ def test_a_server_that_never_answers(loopback: Loopback) -> None:
         hold.set()
 
 
-def events(*choices: dict[str, Any]) -> str:
-    lines = [*(json.dumps({"choices": [choice]}) for choice in choices), "[DONE]"]
-    return "".join(f"data: {line}\n\n" for line in lines)
-
-
 def test_a_stream(loopback: Loopback) -> None:
     ids = [*WORDS.encode("the inn.", add_special_tokens=False), WORDS.eos_token_id]
     with connect(loopback) as llm:
-        given = events({"token_ids": ids[:2]}, {"token_ids": ids[2:]})
+        lines = [json.dumps({"choices": [{"token_ids": part}]}) for part in (ids[:2], ids[2:])]
+        given = "".join(f"data: {line}\n\n" for line in (*lines, "[DONE]"))
         loopback.answers["/v1/completions"] = lambda body: (200, given)
         assert "".join(llm.stream("Is it?")) == "the inn."
-        assert loopback.asked[-1][1]["stream"]
         for text in ('data: {"error": {"message": "out of memory"}}\n\n', "data: {oops\n\n"):
             given = text
             with pytest.raises(EngineFailed, match="gave an answer that is not vLLM's"):
                 list(llm.stream("Is it?"))
 
 
-def broken(**changes: Any) -> str:
-    """An answer with one choice, and something in it that is not vLLM's."""
-    (choice,) = completion({"prompt": [[1]], "logprob_token_ids": IDS})["choices"]
-    return json.dumps({"choices": [{**choice, **changes}]})
-
-
-OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a": -0.1}]}}]}
+GOOD = choice_of(IDS[:1], IDS, "length") | {"index": 0}
 
 
 @pytest.mark.parametrize(
@@ -180,9 +163,18 @@ OLD = {"choices": [{"index": 0, "text": "a", "logprobs": {"top_logprobs": [{"a":
         (0, None, "no answer from .*RemoteProtocolError"),
         *[
             (200, answer, "gave an answer that is not vLLM's")
-            for answer in ("<html>", "[]", '{"choices": [null]}', OLD, broken(token_ids=None))
+            for answer in (
+                "<html>",
+                "[]",
+                '{"choices": [null]}',
+                {"choices": [GOOD | {"token_ids": None}]},
+            )
         ],
-        (200, broken(finish_reason="abort"), "a completion that ended by 'abort'"),
+        (
+            200,
+            {"choices": [GOOD | {"finish_reason": "abort"}]},
+            "a completion that ended by 'abort'",
+        ),
     ],
 )
 def test_other_answers(loopback: Loopback, status: int, answer: Any, message: str) -> None:
@@ -239,10 +231,9 @@ async def test_the_example(
     def answer(body: dict[str, Any]) -> Answer:
         if body["max_tokens"] == 1:
             return 200, completion(body)
-        ids, text = TOKENIZER.control_ids, WORDS.encode("She wrote it.", add_special_tokens=False)
-        written = [ids[RELEVANT], *text, ids[FULLY_SUPPORTED], ids[UTILITY[-1]], WORDS.eos_token_id]
-        choice = choice_of(written, body["logprob_token_ids"], "stop")
-        return 200, {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))]}
+        text = "[Relevant]She wrote it.[Fully supported][Utility:5]</s>"
+        written = WORDS.encode(text, add_special_tokens=False)
+        return 200, completion(body, written, "stop")
 
     loopback.answers["/v1/completions"] = answer
     monkeypatch.setattr(demo, "demo_index", Shelf)

@@ -61,15 +61,9 @@ def bert_tokenizer() -> BertTokenizer:
     return BertTokenizer(vocab={word: i for i, word in enumerate(words)})
 
 
-def bert(positions: int = 32) -> BertForSequenceClassification:
+def bert() -> BertForSequenceClassification:
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
-    config = BertConfig(
-        vocab_size=11,
-        num_hidden_layers=1,
-        max_position_embeddings=positions,
-        num_labels=1,
-        initializer_range=0.3,
-        **sizes,
-    )
+    given = {"vocab_size": 11, "num_labels": 1, "max_position_embeddings": 32}
+    config = BertConfig(num_hidden_layers=1, initializer_range=0.3, **given, **sizes)
     return BertForSequenceClassification(config).eval()
