@@ -11,13 +11,7 @@ from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 _LOOP = "{% for m in messages %}BODY{% endfor %}"
 _TEMPLATES = {
-    "Llama 2": "<s>"
-    + _LOOP.replace(
-        "BODY",
-        "{% if m.role == 'system' %}[INST] <<SYS>>\n{{ m.content }}\n<</SYS>>\n\n"
-        "{% else %}[INST] {{ m.content.strip() }} [/INST]{% endif %}",
-    ),
-    "Mistral": "<s>" + _LOOP.replace("BODY", "[INST]{{ m.content }}[/INST]"),
+    "Llama 2": "<s>" + _LOOP.replace("BODY", "[INST] {{ m.content.strip() }} [/INST]"),
     "ChatML": _LOOP.replace("BODY", "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"),
     "DeepSeek": _LOOP.replace("BODY", "<\uff5cUser\uff5c>{{ m.content }}")
     + "<\uff5cAssistant\uff5c>",
@@ -41,10 +35,7 @@ SPECIAL = tuple(dict.fromkeys(token for tokens in FAMILIES.values() for token in
 
 @cache
 def tokenizer(family: str, normalizer: str = "none") -> PreTrainedTokenizerFast:
-    """One with the special tokens of *all* families and reflection tokens, and a family's template.
-
-    Under a normalizer the tokens are looked for in normalized text.
-    """
+    """One with all families' special tokens and reflection tokens, and one family's template."""
     made = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     normalize = NORMALIZERS[normalizer]()

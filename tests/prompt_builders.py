@@ -14,12 +14,7 @@ from selfcorrect_rag.prompts.chat import (
     joint_critique_prompt,
     passages_critique_prompt,
 )
-from selfcorrect_rag.prompts.crag import (
-    PromptKind,
-    grading_prompt,
-    knowledge_prompt,
-    rewrite_prompt,
-)
+from selfcorrect_rag.prompts.crag import grading_prompt, knowledge_prompt, rewrite_prompt
 from selfcorrect_rag.prompts.critic import ISSUP, ISUSE, RETRIEVE_MORE, Instance
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
 from selfcorrect_rag.prompts.reading import option_prompt
@@ -34,9 +29,9 @@ def _instance(text: str, document: Document) -> Instance:
     return Instance(text, text, text, text, text, evidence)
 
 
-def _cited(text: str, document: Document) -> dict[str, Any]:
+def _cited(text: str, document: Document) -> str:
     citation = {"number": 1, "title": document.metadata["title"], "source": text, "text": text}
-    return {"cited_answer": text, "citations": [citation], "notes": [text]}
+    return readable({"cited_answer": text, "citations": [citation], "notes": [text]})
 
 
 def _inference(mode: Mode, text: str, document: Document) -> str:
@@ -58,17 +53,14 @@ BUILDERS: Mapping[str, Builder] = {
     "critique": lambda text, document: RETRIEVE_MORE.prompt(_instance(text, document)),
     "critic": lambda text, document: critic_input(ISSUP, _instance(text, document)).input,
     "grading one": lambda text, document: grading_prompt("few_shot", text, [text]),
-    **{
-        f"grading {kind}": lambda text, document, kind=kind: grading_prompt(
-            kind, text, [text, document.page_content]
-        )
-        for kind in get_args(PromptKind)
-    },
+    "grading two": lambda text, document: grading_prompt(
+        "direct", text, [text, document.page_content]
+    ),
     "option": lambda text, document: option_prompt(text, text, [text, document.page_content]),
     **{f"instruct {mode}": partial(_inference, mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),
     "training": lambda text, document: training_prompt(text, [document]),
-    "agent's tool": lambda text, document: readable(_cited(text, document)),
+    "agent's tool": _cited,
 }
 
 

@@ -1,21 +1,17 @@
-"""What chat models write, their names and limits, and an LLM as a chat model."""
+"""What chat models write, and how long their prompts may be."""
 
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import ConfigurableField
 from pydantic import Field
 
 from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.models.chat_model import (
     exceeds,
-    model_name,
-    models_behind,
     prompt_limit,
     split_reasoning,
     was_cut,
@@ -72,15 +68,6 @@ def test_blocks_of_a_message() -> None:
 )
 def test_an_answer_cut_at_its_limit(metadata: dict[str, Any], cut: bool) -> None:
     assert was_cut(AIMessage("x", response_metadata=metadata)) is cut
-
-
-def test_models_behind_wrappers() -> None:
-    one, other = FakeListChatModel(responses=["1"]), FakeListLLM(responses=["2"])
-    wrapped = one.bind(stop=["a"]).with_retry().with_fallbacks([other])
-    assert models_behind(wrapped) == [one, other]
-    choice = one.configurable_alternatives(ConfigurableField(id="which"), other=other)
-    assert models_behind(choice) == [one]
-    assert [model_name(wrapped), model_name(7)] == ["FakeListChatModel", ""]
 
 
 def test_how_long_a_prompt_may_be() -> None:

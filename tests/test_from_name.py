@@ -93,9 +93,10 @@ def test_arguments_of_factories() -> None:
     assert isinstance(as_reflection_llm(chat.with_retry()), PromptedReflectionLLM)
     assert isinstance(as_evaluator(chat), ChatEvaluator)
     prompt = ChatPromptTemplate.from_messages([("human", "{q}")])
+    behind = chat.bind(stop=["a"]).with_fallbacks([reflecting.with_retry()])
     for call, message in (
         (lambda: as_language_model(prompt, "rewriter"), "rewriter must be a LangChain chat model"),
-        (lambda: as_reflection_llm(reflecting.with_retry()), "would lose its reflection tokens"),
+        (lambda: as_reflection_llm(behind), "would lose its reflection tokens"),
         (lambda: as_evaluator(reflecting), "evaluator must be a RetrievalEvaluator"),
     ):
         with pytest.raises(BadArgument, match=message):

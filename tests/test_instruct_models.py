@@ -36,10 +36,8 @@ def test_demonstrations_are_dropped_after_documents_and_the_best_document_stays(
     result = graph.invoke({"question": QUESTION}, context=context)
     assert result["numbering"] == [0]
     assert [d["question"] for d in result["demonstrations"]] == ["Who is B?"]
-    assert [note.split(" dropped")[0] for note in result["notes"]] == [
-        "3 of 4 documents",
-        "1 of 2 demonstrations",
-    ]
+    dropped = [note.split(" dropped")[0] for note in result["notes"]]
+    assert dropped == ["3 of 4 documents", "1 of 2 demonstrations"]
     tiny = run(titles=LONG, context_tokens=20)
     assert (tiny["numbering"], tiny["demonstrations"]) == ([0], [])
     assert "the prompt is longer than the 10 tokens" in tiny["notes"][0]
@@ -81,7 +79,6 @@ def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
     texts = ["the the " * n for n in (29, 30, 31, 32)]
     result = run(llm, titles=texts, mode="ft", rationale_tokens=20)
     left = [result["passages"][i] for i in result["numbering"]]
-    assert 1 <= len(left) < 4
     prompt = inference_prompt("ft", QUESTION, left)
     more = inference_prompt("ft", QUESTION, [result["passages"][len(left)], *left])
     assert llm.get_num_tokens(prompt.to_string()) < limit < llm.get_num_tokens(more.to_string())

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.errors import EngineFailed
@@ -134,13 +135,8 @@ async def test_without_any_answer_the_model_failed_and_one_is_enough() -> None:
 
 
 def test_an_answer_cut_at_a_limit_says_so() -> None:
-    class Cut(Provider):
-        def _message(self, messages: Any, options: dict[str, Any]) -> Any:
-            message = super()._message(messages, options)
-            message.response_metadata["finish_reason"] = "length"
-            return message
-
-    llm = PromptedReflectionLLM(Cut(answer=reader, **LOGPROBS))
+    cut = AIMessage("Nobody knows.", response_metadata={"finish_reason": "length"})
+    llm = PromptedReflectionLLM(Provider(answer=lambda p: cut if is_writing(p) else "5"))
     (segment,) = generate(llm, NOVEL)
     assert segment["finish_reason"] == "length"
     assert llm.invoke(QUESTION, stop=["knows"]) == "Nobody"

@@ -18,7 +18,6 @@ LETTERS = [*"abcdefghijklmnopqrstuvwxyz .<>/[]X\u3000"]
 
 def letters(
     *,
-    opening: str = "<s>",
     without: tuple[str, ...] = (),
     merges: tuple[tuple[str, str], ...] = (),
     more: tuple[AddedToken, ...] = (),
@@ -33,11 +32,8 @@ def letters(
     special = ["<s>", "</s>", *(t for t in CONTROL_TOKENS if t not in without)]
     made.add_tokens(list(more))
     made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
-    if opening:
-        ids = [(t, made.token_to_id(t)) for t in opening.split()]
-        made.post_processor = processors.TemplateProcessing(
-            single=f"{opening} $A </s>", special_tokens=[*ids, ("</s>", made.token_to_id("</s>"))]
-        )
+    ends = [(t, made.token_to_id(t)) for t in ("<s>", "</s>")]
+    made.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=ends)
     return PreTrainedTokenizerFast(tokenizer_object=made, bos_token="<s>", eos_token="</s>")
 
 
@@ -65,18 +61,6 @@ def test_an_id_over_the_border_of_two_parts_goes_with_the_later_one() -> None:
     (encoded,) = merged.encode([parts(("ab", 0), ("cd", 0), ("bc", 0))])
     assert encoded.counts == [1, 1, 2, 1]
     assert merged.text(encoded.ids) == "abcdbc"
-
-
-@pytest.mark.parametrize(
-    ("opening", "expected"), [("", []), ("<s>", ["<s>"]), ("a <s>", ["a", "<s>"])]
-)
-def test_what_stands_before_every_text_is_there_and_its_end_is_not(
-    opening: str, expected: list[str]
-) -> None:
-    tokenizer = letters(opening=opening)
-    (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("b", 0))])
-    assert tokenizer.convert_ids_to_tokens(encoded.ids) == [*expected, "b"]
-    assert encoded.counts == [len(expected), 1]
 
 
 @pytest.mark.parametrize(

@@ -27,25 +27,18 @@ CHAT = Path(__file__).parents[1] / "examples" / "self_rag_on_vllm_server.py"
 Answer = tuple[int, Any]
 
 
-def choice_of(ids: list[int], watched: list[int], finish_reason: str) -> dict[str, Any]:
+def choice_of(ids: list[int], finish_reason: str = "length", index: int = 0) -> dict[str, Any]:
     """A choice as vLLM writes it, nearly sure of each id."""
     steps = [
-        {f"token_id:{i}": -0.1 if i == chosen else -5.0 for i in (*watched, chosen)}
-        for chosen in ids
+        {f"token_id:{i}": -0.1 if i == chosen else -5.0 for i in (*IDS, *ids)} for chosen in ids
     ]
-    return {
-        "finish_reason": finish_reason,
-        "token_ids": ids,
-        "logprobs": {"top_logprobs": steps},
-    }
+    logprobs = {"top_logprobs": steps}
+    return {"finish_reason": finish_reason, "token_ids": ids, "logprobs": logprobs, "index": index}
 
 
-def completion(
-    body: dict[str, Any], ids: list[int] = IDS[1:2], finish_reason: str = "length"
-) -> dict[str, Any]:
+def completion(body: dict[str, Any], ids: Any = IDS[1:2], reason: str = "length") -> Answer:
     """These ids for each prompt, by default [Retrieval]."""
-    choice = choice_of(ids, body["logprob_token_ids"], finish_reason)
-    return {"choices": [{**choice, "index": i} for i in range(len(body["prompt"]))]}
+    return 200, {"choices": [choice_of(ids, reason, i) for i, _ in enumerate(body["prompt"])]}
 
 
 class Loopback:
@@ -56,7 +49,7 @@ class Loopback:
         self.answers: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "/v1/models": lambda body: (200, {"data": [card]}),
             "/tokenize": lambda body: (200, {"tokens": IDS}),
-            "/v1/completions": lambda body: (200, completion(body)),
+            "/v1/completions": completion,
         }
         self.asked: list[tuple[str, dict[str, Any], dict[str, str]]] = []
         outer = self
@@ -120,8 +113,7 @@ def test_requests_are_of_ids_and_ask_for_chosen_log_probabilities(
 
 def test_prompts_of_one_call_are_one_request_and_come_back_in_order(loopback: Loopback) -> None:
     def answer(body: dict[str, Any]) -> Answer:  # out of order, which the protocol allows
-        every = [choice_of([i], body["logprob_token_ids"], "length") for i in IDS[:3]]
-        return 200, {"choices": [{**choice, "index": i} for i, choice in enumerate(every)][::-1]}
+        return 200, {"choices": [choice_of([IDS[i]], index=i) for i in (2, 1, 0)]}
 
     with connect(loopback) as llm:
         loopback.answers["/v1/completions"], before = answer, len(loopback.asked)
@@ -153,7 +145,7 @@ def test_a_stream(loopback: Loopback) -> None:
                 list(llm.stream("Is it?"))
 
 
-GOOD = choice_of(IDS[:1], IDS, "length") | {"index": 0}
+GOOD = choice_of(IDS[:1])
 
 
 @pytest.mark.parametrize(
@@ -230,10 +222,10 @@ async def test_the_example(
 
     def answer(body: dict[str, Any]) -> Answer:
         if body["max_tokens"] == 1:
-            return 200, completion(body)
+            return completion(body)
         text = "[Relevant]She wrote it.[Fully supported][Utility:5]</s>"
         written = WORDS.encode(text, add_special_tokens=False)
-        return 200, completion(body, written, "stop")
+        return completion(body, written, "stop")
 
     loopback.answers["/v1/completions"] = answer
     monkeypatch.setattr(demo, "demo_index", Shelf)
