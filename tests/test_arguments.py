@@ -60,9 +60,7 @@ def factories(**given: Any) -> dict[str, Any]:
     """Each factory with ``given`` in place of its usual arguments."""
     llm, retriever = given.get("llm"), given.get("retriever", find)
     parts = given.get("evaluator", WordEvaluator()), given.get("web_search", find)
-    rest = {
-        k: v for k, v in given.items() if k not in ("llm", "retriever", "evaluator", "web_search")
-    }
+    rest = {k: v for k, v in given.items() if k not in PARTS}
     return {
         "self_rag": lambda: create_self_rag(llm or reflecting(), retriever, **rest),
         "crag": lambda: create_crag(llm or chat(), retriever, *parts, **rest),
@@ -71,6 +69,7 @@ def factories(**given: Any) -> dict[str, Any]:
     }
 
 
+PARTS = ("llm", "retriever", "evaluator", "web_search")
 GRAPHS = pytest.mark.parametrize("name", factories())
 MODELS: dict[str, Any] = {
     "name": lambda: "acme:talker",

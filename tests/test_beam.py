@@ -22,7 +22,6 @@ from tests.scripted import (
     segment,
 )
 
-A, B, C = document("A"), document("B"), document("C")
 QUESTION: Any = {"question": "Who?"}
 AGAIN = {"[Retrieval]": 0.8, "[No Retrieval]": 0.2}
 KEEP = {"[Continue to Use Evidence]": 0.8, "[Retrieval]": 0.1, "[No Retrieval]": 0.1}
@@ -30,32 +29,41 @@ ENOUGH = {"[No Retrieval]": 0.95, "[Retrieval]": 0.05}
 OPENING = "### Instruction:\nWho?\n\n### Response:\n"
 
 
-def ask(
-    write: Any, *documents: Document, **context: Any
-) -> tuple[dict[str, Any], ScriptedReflectionLLM]:
-    llm = ScriptedReflectionLLM(write=write)
+FAIR = {"[Relevant]": 0.5, "[Irrelevant]": 0.5}
+
+
+def ask(given: Any, **context: Any) -> tuple[dict[str, Any], ScriptedReflectionLLM]:
+    """A run on passages that are ``given`` with what is written from each: the first segment of an
+    answer, the second, and so on; or on A alone, with a function that writes."""
+
+    def write(prompt: str) -> Segment:
+        segments = given[passage_of(prompt)]
+        return segments[min(prompt.count("<paragraph>"), len(segments)) - 1]
+
+    llm = ScriptedReflectionLLM(write=given if callable(given) else write)
+    found = [document(title) for title in ("A" if callable(given) else given)]
     queries: list[str] = []
 
     def retrieve(query: str) -> list[Document]:
         queries.append(query)
-        return list(documents)
+        return found
 
     result = create_self_rag(llm, retrieve).invoke(QUESTION, context=context)
     return {**result, "queries": queries}, llm
 
 
-def two_segments(prompt: str) -> Segment:
-    """First from A (better) or B; then one more, better from B."""
-    title = passage_of(prompt)
-    if prompt.count("<paragraph>") == 1:
-        judged = RELEVANT if title == "A" else {"[Relevant]": 0.6, "[Irrelevant]": 0.4}
-        return segment(f"1{title}.", judged, FULL, next=AGAIN)
-    judged = RELEVANT if title == "B" else IRRELEVANT
-    return segment(f"2{title}.", judged, FULL, USEFUL)
-
-
 def test_each_beam_has_its_own_text_passages_and_query_and_all_one_batch_a_segment() -> None:
-    result, llm = ask(two_segments, A, B)
+    """First A is better, then B."""
+    worse = {"[Relevant]": 0.6, "[Irrelevant]": 0.4}
+    result, llm = ask(
+        {
+            "A": [
+                segment("1A.", RELEVANT, FULL, next=AGAIN),
+                segment("2A.", IRRELEVANT, FULL, USEFUL),
+            ],
+            "B": [segment("1B.", worse, FULL, next=AGAIN), segment("2B.", RELEVANT, FULL, USEFUL)],
+        }
+    )
     assert [len(call) for call in llm.calls] == [1, 2, 4]
     assert result["usage"]["model_calls"] == 3
     assert result["cited_answer"] == "1A. [1] 2B. [2]"
@@ -76,7 +84,7 @@ def test_continue_keeps_the_passage_and_retrieves_nothing() -> None:
         return segment("One.", RELEVANT, FULL, next=KEEP)
 
     for mode in ("adaptive", "always"):
-        result, llm = ask(write, A, mode=mode, beam_width=1)
+        result, llm = ask(write, mode=mode, beam_width=1)
         assert result["queries"] == ["Who?"]
         assert llm.calls[-1][0].endswith("One.[Fully supported][Continue to Use Evidence]")
         assert result["cited_answer"] == "One. [1] More. [1]"
@@ -94,38 +102,26 @@ def test_citations_follow_the_passage_that_was_read() -> None:
             return segment("Second fact.", RELEVANT, FULL)
         return segment("First fact.", RELEVANT, FULL, next=ENOUGH)
 
-    graph = create_self_rag(
-        ScriptedReflectionLLM(write=write),
-        lambda query: [document("Later" if "aside" in query else "Early")],
-    )
-    result = graph.invoke({"question": "What?"})
+    llm = ScriptedReflectionLLM(write=write)
+    graph = create_self_rag(llm, lambda q: [document("Later" if "aside" in q else "Early")])
+    result = graph.invoke(QUESTION)
     assert result["cited_answer"] == "First fact. [1] An aside. Second fact. [2]"
     assert [c["title"] for c in result["citations"]] == ["Early", "Later"]
 
 
-def short_or_long(first: dict[str, float], later: dict[str, float]) -> Any:
-    """A finished answer from A (score 2.9), or one of four segments from B."""
-
-    def write(prompt: str) -> Segment:
-        number = prompt.count("<paragraph>")
-        if number == 1 and passage_of(prompt) == "A":
-            return segment("Short and right.", RELEVANT, FULL, USEFUL)
-        going: Any = {"next": AGAIN} if number < 4 else {}
-        return segment(f"Long {number}.", first if number == 1 else later, FULL, **going)
-
-    return write
+def short_or_long(**certain: float) -> dict[str, list[Segment]]:
+    """A finished answer from A (score 2.9), or one of four segments from B (the first: 2.0)."""
+    later = [
+        segment(f"Long {n}.", {"[Relevant]": 1.0}, FULL, next=AGAIN, **certain) for n in (2, 3)
+    ]
+    later.append(segment("Long 4.", {"[Relevant]": 1.0}, FULL, **certain))
+    short = segment("Short and right.", RELEVANT, FULL, USEFUL)
+    return {"A": [short, *later], "B": [segment("Long 1.", FAIR, FULL, next=AGAIN), *later]}
 
 
 def test_a_finished_answer_takes_no_place_of_one_that_becomes_better() -> None:
     """With a beam of one, the long answer is followed although a better one is finished."""
-    write = short_or_long({"[Relevant]": 0.5, "[Irrelevant]": 0.5}, {"[Relevant]": 1.0})
-
-    def certain(prompt: str) -> Segment:
-        written = write(prompt)
-        is_later = written["text"] in ("Long 2.", "Long 3.", "Long 4.")
-        return {**written, "logprob": 0.0} if is_later else written
-
-    result, llm = ask(certain, A, B, beam_width=1, weight_isuse=0.1)
+    result, llm = ask(short_or_long(mean_logprob=0.0), beam_width=1, weight_isuse=0.1)
     # 2.0, 3.0, 3.0 and 3.0 against 2.5
     assert result["answer"] == "Long 1. Long 2. Long 3. Long 4."
     assert result["score"] == pytest.approx(2.75)
@@ -133,8 +129,7 @@ def test_a_finished_answer_takes_no_place_of_one_that_becomes_better() -> None:
 
 
 def test_what_cannot_become_better_than_a_finished_answer_is_not_continued() -> None:
-    write = short_or_long({"[Relevant]": 0.5, "[Irrelevant]": 0.5}, {"[Relevant]": 1.0})
-    result, llm = ask(write, A, B, depth=2)  # at best (2.0 + 3.5) / 2 against 2.9
+    result, llm = ask(short_or_long(), depth=2)  # at best (2.0 + 3.5) / 2 against 2.9
     assert result["answer"] == "Short and right."
     assert len(llm.calls) == 2
     assert result["notes"] == [], "nothing of the answer was cut"
@@ -142,10 +137,7 @@ def test_what_cannot_become_better_than_a_finished_answer_is_not_continued() -> 
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_depth_is_the_number_of_segments(depth: int) -> None:
-    def write(prompt: str) -> Segment:
-        return segment("More.", RELEVANT, FULL, next=AGAIN)
-
-    result, llm = ask(write, A, depth=depth)
+    result, llm = ask({"A": [segment("More.", RELEVANT, FULL, next=AGAIN)]}, depth=depth)
     assert result["answer"].split() == ["More."] * depth
     assert len(llm.calls) == 1 + depth
     assert f"limit of {depth} segments" in result["notes"][-1]
@@ -153,26 +145,17 @@ def test_depth_is_the_number_of_segments(depth: int) -> None:
 
 def test_paths_are_compared_by_the_rule_that_is_chosen() -> None:
     """One strong segment, or three fair ones."""
-
-    def write(prompt: str) -> Segment:
-        if prompt.count("<paragraph>") == 1 and passage_of(prompt) == "A":
-            return segment("Strong.", RELEVANT, FULL)
-        going: Any = {"next": AGAIN} if prompt.count("<paragraph>") < 3 else {}
-        return segment("Fair.", {"[Relevant]": 0.5, "[Irrelevant]": 0.5}, FULL, **going)
-
-    assert ask(write, A, B)[0]["answer"] == "Strong."
-    assert ask(write, A, B, path_rule="sum")[0]["answer"] == "Fair. Fair. Fair."
-    product, _ = ask(write, A, B, path_rule="product")
-    assert product["score"] == pytest.approx(2.0**3)  # beats 2.4
+    going, last = segment("Fair.", FAIR, FULL, next=AGAIN), segment("Fair.", FAIR, FULL)
+    given = {"A": [segment("Strong.", RELEVANT, FULL), going, last], "B": [going, going, last]}
+    assert ask(given)[0]["answer"] == "Strong."
+    assert ask(given, path_rule="sum")[0]["answer"] == "Fair. Fair. Fair."
+    assert ask(given, path_rule="product")[0]["score"] == pytest.approx(2.0**3)  # beats 2.4
 
 
 def test_a_path_all_of_whose_continuations_break_a_constraint_ends_with_a_note() -> None:
-    def write(prompt: str) -> Segment:
-        if prompt.count("<paragraph>") == 1:
-            return segment("Right.", RELEVANT, FULL, next=AGAIN)
-        return segment("Wrong.", RELEVANT, NONE, USEFUL)
-
-    result, _ = ask(write, A, hard_constraints=[NO_SUPPORT])
+    right = segment("Right.", RELEVANT, FULL, next=AGAIN)
+    wrong = segment("Wrong.", RELEVANT, NONE, USEFUL)
+    result, _ = ask({"A": [right, wrong]}, hard_constraints=[NO_SUPPORT])
     assert result["answer"] == "Right."
     assert result["constraints_met"]
     assert result["notes"] == [
@@ -182,27 +165,19 @@ def test_a_path_all_of_whose_continuations_break_a_constraint_ends_with_a_note()
 
 
 def test_a_note_on_what_was_cut_is_about_the_answer_that_is_given() -> None:
-    def write(prompt: str) -> Segment:
-        if passage_of(prompt) == "A":
-            return segment("Right.", RELEVANT, FULL, USEFUL)
-        return segment("Going on.", IRRELEVANT, NONE, next=AGAIN)
-
-    result, _ = ask(write, A, B, depth=1)
-    assert result["answer"] == "Right."
-    assert result["notes"] == []
-
-
-NAN = math.nan
+    going = segment("Going on.", IRRELEVANT, NONE, next=AGAIN)
+    result, _ = ask({"A": [segment("Right.", RELEVANT, FULL, USEFUL)], "B": [going]}, depth=1)
+    assert (result["answer"], result["notes"]) == ("Right.", [])
 
 
 def spoilt(given: Reflection) -> Reflection:
-    return {**given, "logprobs": dict.fromkeys(given["logprobs"], NAN)}
+    return {**given, "logprobs": dict.fromkeys(given["logprobs"], math.nan)}
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda s: {**s, "logprob": NAN},
+        lambda s: {**s, "logprob": math.nan},
         lambda s: {**s, "logprob": math.inf},
         lambda s: {**s, "reflections": [spoilt(s["reflections"][0]), *s["reflections"][1:]]},
         lambda s: {**s, "reflections": [*s["reflections"][:-1], spoilt(s["reflections"][-1])]},
@@ -215,12 +190,9 @@ def spoilt(given: Reflection) -> Reflection:
 def test_log_probabilities_that_are_no_numbers_never_win(
     spoil: Any, context: dict[str, Any], spoilt_title: str
 ) -> None:
-    def write(prompt: str) -> Segment:
-        if passage_of(prompt) == spoilt_title:
-            return spoil(segment("Spoilt.", RELEVANT, FULL, USEFUL))
-        return segment("Sound.", IRRELEVANT, NONE)
-
-    result, _ = ask(write, A, B, **context)
+    given = {title: [segment("Sound.", IRRELEVANT, NONE)] for title in "AB"}
+    given[spoilt_title] = [spoil(segment("Spoilt.", RELEVANT, FULL, USEFUL))]
+    result, _ = ask(given, **context)
     assert result["answer"].lower().startswith("sound")
     broken = next(c for c in result["candidates"] if c["text"] == "Spoilt.")
     assert broken["dropped"] == "log-probabilities that are not numbers"
@@ -228,47 +200,35 @@ def test_log_probabilities_that_are_no_numbers_never_win(
 
 
 def test_nothing_but_log_probabilities_that_are_no_numbers_is_answered_with_a_note() -> None:
-    def write(prompt: str) -> Segment:
-        return {**segment("Spoilt.", RELEVANT, FULL), "logprob": NAN}
-
-    result, _ = ask(write, A, B)
+    result, _ = ask({"A": [segment("Spoilt.", RELEVANT, FULL, mean_logprob=math.nan)]})
     assert result["answer"] == "Spoilt."
     assert "not numbers" in result["notes"][0]
     assert result["constraints_met"], "no constraint was set"
 
 
 def test_a_candidate_without_text_is_not_chosen() -> None:
-    def write(prompt: str) -> Segment:
-        if passage_of(prompt) == "A":
-            return segment("", RELEVANT, FULL, USEFUL)
-        return segment("Something.", IRRELEVANT, NONE)
-
-    result, _ = ask(write, A, B)
+    silent, spoken = segment("", RELEVANT, FULL, USEFUL), segment("Something.", IRRELEVANT, NONE)
+    result, _ = ask({"A": [silent], "B": [spoken]})
     assert result["answer"] == "Something."
     assert result["candidates"][0]["dropped"] == "no text"
 
 
+def option(text: str, relevant: float) -> list[Segment]:
+    judged = {"[Relevant]": relevant, "[Irrelevant]": 1 - relevant}
+    return [segment(text, judged, mean_logprob=math.log(0.1))]
+
+
 def test_closed_sets_sum_scores_by_answer() -> None:
-    said = {"A": ("True.", 0.9), "B": ("false", 0.6), "C": ("False", 0.6)}
-
-    def write(prompt: str) -> Segment:
-        text, relevant = said[passage_of(prompt)]
-        judged = {"[Relevant]": relevant, "[Irrelevant]": 1 - relevant}
-        return segment(text, judged, mean_logprob=math.log(0.1))
-
-    result, _ = ask(write, A, B, C, closed_set=True)
+    given = {"A": option("True.", 0.9), "B": option("false", 0.6), "C": option("False", 0.6)}
+    result, _ = ask(given, closed_set=True)
     assert result["answer"] == "false"
     assert result["options"] == {"false": pytest.approx(1.4), "true": pytest.approx(1.0)}
     assert result["score"] == pytest.approx(1.4)
-    assert ask(write, A, B, C, options=["True", "False"])[0]["answer"] == "False"
+    assert ask(given, options=["True", "False"])[0]["answer"] == "False"
 
 
 def test_candidates_that_match_no_option_are_left_out_of_the_sum_and_counted() -> None:
-    said = {"A": "yes", "B": "Perhaps.", "C": "Yes."}
-
-    def write(prompt: str) -> Segment:
-        return segment(said[passage_of(prompt)], RELEVANT, mean_logprob=math.log(0.1))
-
-    result, _ = ask(write, A, B, C, options=["yes", "no"])
+    given = {"A": option("yes", 0.9), "B": option("Perhaps.", 0.9), "C": option("Yes.", 0.9)}
+    result, _ = ask(given, options=["yes", "no"])
     assert result["options"] == {"yes": pytest.approx(2.0)}
     assert result["notes"] == ["1 of 3 candidates match no option; ignored"]

@@ -73,7 +73,10 @@ def test_tokens_are_bounded_too_and_the_first_candidates_written() -> None:
     assert result["stopped"] == "max_tokens"
 
 
-def test_limit_on_tokens_counts_what_models_report() -> None:
-    state = {"route": [{**FREE, "prompt_tokens": None}, {**FREE, "prompt_tokens": 90}]}
+def test_limits_count_what_models_report() -> None:
+    first: Any = {**FREE, "prompt_tokens": None, "model_calls": 2}
+    state = {"route": [first, {**FREE, "prompt_tokens": 90}]}
+    assert limit_met(state, Settings(max_model_calls=3), 1) is None
+    assert limit_met(state, Settings(max_model_calls=3), 2) == "max_model_calls"
     assert limit_met(state, Settings(max_tokens=100), 1, 10) is None
     assert limit_met(state, Settings(max_tokens=100), 1, 11) == "max_tokens"
