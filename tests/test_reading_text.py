@@ -43,7 +43,7 @@ from selfcorrect_rag.prompts.reading import (
         ("in [0, 1], in [2024], [1-3], [sic]", None, None, []),
         ("She did [7].", None, "She did [7?].", []),
         ("She did [2, 7].", "She did.", "She did [2].", [2]),
-        ("She did [4][2].", "She did.", "She did [2].", [2]),
+        ("She did [4].", "She did.", "She did.", []),
         (f"{REFUSAL} [1]", REFUSAL, REFUSAL, []),
     ],
 )
@@ -140,12 +140,10 @@ def test_a_text_without_options_and_the_question_for_the_option() -> None:
     ("rationale", "answer", "numbers"),
     [
         ("Document 1 is on towns.\n\nBy document 2, in 1931.", "By document 2, in 1931.", [2]),
-        ("Documents 1, 2 and 4 agree.", "Documents 1, 2 and 4 agree.", [1, 2, 4]),
-        ("Docs 9 and 1 do. In 1931 [1, 3].", "In 1931 [1, 3].", [9, 1, 3]),
+        ("Docs 9, 2 and 1 do. In 1931 [1, 3].", "In 1931 [1, 3].", [9, 2, 1, 3]),
         ("Document 3 says so.\n\n**Final answer:** 1931 [3]", "1931 [3]", [3]),
         ("Answer: 1930\nNo.\nAnswer:\n1931.", "1931.", []),
         ("The answer: it is hard to say", "The answer: it is hard to say", []),
-        ("", "", []),
     ],
 )
 def test_a_rationales_answer_and_documents(rationale: str, answer: str, numbers: list[int]) -> None:
@@ -168,7 +166,6 @@ WRAPPED = (
 @pytest.mark.parametrize(
     ("text", "found", "sentence"),
     [
-        ("# Run\n\nport: 8443\nhost: a.org", "8443", "port: 8443"),
         ("It rains. It snows. It hails. It ends.", "snows. It", "It snows. It hails."),
         ("He was born in St. Louis. He left.", "Louis", "He was born in St. Louis."),
         ("雨です。東京は首都です。雪です。", "東京", "東京は首都です。"),

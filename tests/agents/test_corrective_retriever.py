@@ -53,14 +53,6 @@ def test_what_is_kept_and_why(texts: list[str], wanted: list[Any]) -> None:
     assert [d.page_content for d in documents] == [d.page_content for d in crag["knowledge"]]
 
 
-def test_strips_that_are_dropped_are_not_given() -> None:
-    texts = [f"{word} stands here again and again." for word in ("Gold", "Worthless", "Vague")]
-    whole = document(" ".join(text for text in texts for _ in range(3)), "Doc")
-    (kept,) = found(CorrectiveRetriever(lambda query: [whole], WordEvaluator()))
-    assert kept.page_content == " ".join([texts[0]] * 3 + [texts[2]] * 3)
-    assert kept.metadata["title"] == "Doc"
-
-
 def test_what_was_judged_irrelevant_is_left_out() -> None:
     """CRAG's answer is written from it all the same, and does not cite it."""
     nothing: Any = {"settings": {"strip_threshold": 1.0}}

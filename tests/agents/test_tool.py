@@ -14,9 +14,9 @@ from langgraph.types import Command
 
 from selfcorrect_rag import as_tool, create_crag
 from selfcorrect_rag.errors import SelfCorrectError
-from selfcorrect_rag.models import ChatEvaluator
 from tests.agents.scripted import asking, crag, instruct_rag, self_crag, self_rag, tool_messages
 from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.four_graphs import build
 from tests.scripted import document
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
@@ -29,59 +29,52 @@ def call(question: str = "Who?") -> Any:
     return {"name": "any", "args": {"question": question}, "id": "1", "type": "tool_call"}
 
 
+def citing() -> Any:
+    return crag(llm=FakeListChatModel(responses=["She did [1]."]))
+
+
 @pytest.mark.parametrize(
-    ("make", "content"),
+    ("make", "said", "title"),
     [
-        (self_rag, "Emma for Who? [1]\n\nSources:\n[1] Emma (notes)"),
-        (
-            lambda: crag(llm=FakeListChatModel(responses=["She did [1]."])),
-            "She did [1].\n\nSources:\n[1] Doc (notes)",
-        ),
-        (self_crag, "Doc for Who? [1]\n\nSources:\n[1] Doc (notes)"),
-        (instruct_rag, "The answer is Jane Austen. [1]\n\nSources:\n[1] Emma (notes)"),
+        (self_rag, "Emma for Who? [1]", "Emma"),
+        (citing, "She did [1].", "Doc"),
+        (self_crag, "Doc for Who? [1]", "Doc"),
+        (instruct_rag, "The answer is Jane Austen. [1]", "Emma"),
     ],
-    ids=["self_rag", "crag", "self_crag", "instruct_rag"],
 )
 async def test_the_content_is_the_cited_answer_and_the_artifact_everything(
-    make: Callable[[], Any], content: str
+    make: Callable[[], Any], said: str, title: str
 ) -> None:
-    graph = make()
-    tool = as_tool(graph)
+    graph, content = make(), f"{said}\n\nSources:\n[1] {title} (notes)"
+    tool, plain = as_tool(graph), graph.invoke({"question": "Who?"})
     assert tool.name == graph.get_name()
-    for said in (tool.invoke(call()), await tool.ainvoke(call())):
-        assert said.content == content
-        plain = graph.invoke({"question": "Who?"})
-        assert said.artifact.keys() == plain.keys()
-        assert said.artifact["answer"] == plain["answer"]
-        assert said.artifact["citations"] == plain["citations"]
+    for message in (tool.invoke(call()), await tool.ainvoke(call())):
+        assert message.content == content
+        assert message.artifact.keys() == plain.keys()
+        assert message.artifact["answer"] == plain["answer"]
+        assert message.artifact["citations"] == plain["citations"]
     assert tool.invoke({"question": "Who?"}) == content
 
 
 def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
-    graph = create_crag(
-        FakeListChatModel(responses=["I do not know."]),
-        lambda query: [],
-        ChatEvaluator(FakeListChatModel(responses=["no"])),
-        PagesWebSearch(ValueError("it is down")),
-    )
+    chat, web = FakeListChatModel(responses=["I do not know."]), PagesWebSearch(ValueError("down"))
+    graph = create_crag(chat, lambda query: [], WordEvaluator(), web)
     lines = as_tool(graph).invoke({"question": "Who?"}).splitlines()
     assert lines[:3] == ["I do not know.", "", "Sources: none"]
-    assert "Note: web search (pages): the search raised ValueError: it is down" in lines
+    assert "Note: web search (pages): the search raised ValueError: down" in lines
 
 
 def test_a_source_has_its_page_and_heading() -> None:
     found = document("Doc", "Gold is here.", source="notes", page=3, heading="The sea\n road")
-    graph = create_crag(
-        FakeListChatModel(responses=["She did [1]."]), lambda query: [found], WordEvaluator()
-    )
+    chat = FakeListChatModel(responses=["She did [1]."])
+    graph = create_crag(chat, lambda query: [found], WordEvaluator())
     content = as_tool(graph).invoke({"question": "Who?"})
     assert content.endswith("[1] Doc (notes), page 3, The sea road")
 
 
 def test_context_is_the_tools_not_the_agents() -> None:
-    agent: Any = create_agent(
-        asking("crag", "Who?"), [as_tool(crag("Noise."))], context_schema=dict
-    )
+    tools = [as_tool(crag("Noise."))]
+    agent: Any = create_agent(asking("crag", "Who?"), tools, context_schema=dict)
     (said,) = tool_messages(agent.invoke(ASKED, context={"lower": -1.0}))
     assert said.artifact["action"] == "incorrect"  # the agent's key of the same name is its own
     tool = as_tool(crag("Noise."), context={"lower": -1.0})
@@ -174,14 +167,7 @@ def test_a_pause_without_an_agent_says_what_is_missing() -> None:
 
 
 async def test_neither_grades_queries_nor_drafts_reach_the_agents_token_stream() -> None:
-    graph = create_crag(
-        FakeListChatModel(responses=["Jane [1]."]),
-        lambda query: [document("Doc", "Noise.")],
-        ChatEvaluator(FakeListChatModel(responses=["no"])),
-        PagesWebSearch(),
-        rewriter=FakeListChatModel(responses=["leaked query"]),
-    )
-    agent: Any = create_agent(asking("crag", "Who?"), [as_tool(graph)])
+    agent: Any = create_agent(asking("crag", "Who?"), [as_tool(build("crag"))])
     stream = agent.astream(ASKED, stream_mode="messages", subgraphs=True)
     assert [m async for _, (m, _) in stream if isinstance(m, AIMessageChunk) and m.content] == []
 
