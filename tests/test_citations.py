@@ -54,23 +54,15 @@ def test_numbers_follow_the_order_of_appearance_and_one_passage_has_one() -> Non
 
 
 @pytest.mark.parametrize(
-    ("first", "own", "marks"),
+    ("own", "marks"),
     [
-        (0.9, None, "One. [1] Two. [1]"),
-        (0.9, 0.1, "One. [1] Two."),
-        (0.1, 0.9, "One. Two. [1]"),
+        ({"step": "continue", "ISREL": None}, "One. [1] Two. [1]"),
+        ({"step": "continue", "ISREL": 0.1}, "One. [1] Two."),
+        ({"passage": 1, "ISREL": None}, "One. [1] Two."),
     ],
 )
-def test_a_continued_segment_inherits_relevance_unless_it_has_its_own(
-    first: float, own: float | None, marks: str
-) -> None:
-    path = [candidate("One.", ISREL=first), candidate("Two.", depth=1, step="continue", ISREL=own)]
-    assert cite(*path) == marks
-
-
-def test_a_new_passage_inherits_nothing() -> None:
-    path = [candidate("One."), candidate("Two.", depth=1, passage=1, ISREL=None)]
-    assert cite(*path) == "One. [1] Two."
+def test_only_a_continued_segment_without_a_judgement_inherits_one(own: Any, marks: str) -> None:
+    assert cite(candidate("One."), candidate("Two.", depth=1, **own)) == marks
 
 
 def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:

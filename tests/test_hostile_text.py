@@ -4,8 +4,8 @@ from langchain_core.caches import InMemoryCache
 from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from selfcorrect_rag.prompts import Part, Prompt, decision_prompt, prompt_of, segment_prompt
-from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
+from selfcorrect_rag.prompts import Part, Prompt, segment_prompt
+from selfcorrect_rag.reflection import PARAGRAPH, RETRIEVAL
 from tests.conftest import SPECIAL
 from tests.scripted import RELEVANT, ScriptedReflectionLLM, document, segment
 
@@ -63,21 +63,12 @@ def test_a_token_over_the_border_of_parts_and_one_that_a_model_copied_stay_text(
     assert control_ids(controlled, ids) == expected_ids(controlled, prompt)
 
 
-def test_prompts_that_differ_only_in_control_tokens_have_different_strings() -> None:
-    assert [part.kind for part in prompt_of("a [Relevant] b").parts] == ["untrusted"]
-    assert decision_prompt("[Retrieval]").parts[1].kind == "untrusted"
-    for token in CONTROL_TOKENS:
-        control = Prompt(parts=(Part("a", "trusted"), Part(token, "control")))
-        text = Prompt(parts=(Part("a", "trusted"), Part(token, "untrusted")))
-        padded = Prompt(parts=(Part(f"a{token[0]}\u200b{token[1:]}", "untrusted"),))
-        assert len({control.to_string(), text.to_string(), padded.to_string()}) == 3
-
-
 def test_a_cache_never_mixes_control_and_text() -> None:
     llm = ScriptedReflectionLLM(
         write=lambda text: segment(f"answer {len(llm.calls)}"), cache=InMemoryCache()
     )
     control = Prompt(parts=(Part("Who?", "untrusted"), Part(RETRIEVAL, "control")))
     text = Prompt(parts=(Part(f"Who?{RETRIEVAL}", "untrusted"),))
-    answers = [llm.invoke(prompt) for prompt in (control, text) * 2]
-    assert answers == ["answer 1", "answer 2"] * 2
+    padded = Prompt(parts=(Part(f"Who?[\u200b{RETRIEVAL[1:]}", "untrusted"),))
+    answers = [llm.invoke(prompt) for prompt in (control, text, padded) * 2]
+    assert answers == ["answer 1", "answer 2", "answer 3"] * 2

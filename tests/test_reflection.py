@@ -132,65 +132,46 @@ retrieved_segment = st.builds(ScoredSegment, any_critique, given_or_not, st.just
 any_weights = st.builds(Weights, *[st.floats(0, 5)] * 4)
 
 
-@given(
-    st.lists(any_segment, max_size=4),
-    retrieved_segment,
-    retrieved_segment,
-    any_weights,
-    st.sampled_from(PATH_RULES),
-)
+any_path = st.lists(any_segment, max_size=4)
+two_segments = st.tuples(retrieved_segment, retrieved_segment)
+
+
+@given(any_path, two_segments, any_weights, st.sampled_from(PATH_RULES))
 def test_siblings_are_ordered_as_eq_3_4_orders_them(
-    parent: list[ScoredSegment],
-    one: ScoredSegment,
-    other: ScoredSegment,
-    weights: Weights,
-    rule: str,
+    parent: Any, two: Any, weights: Weights, rule: str
 ) -> None:
-    f = [segment_score(s.critique, s.sequence, weights) for s in (one, other)]
+    one, other = (segment_score(s.critique, s.sequence, weights) for s in two)
     before = path_score(parent, weights, rule) if parent else 1.0
-    assume(abs(f[0] - f[1]) > 1e-6 and (rule != "product" or before > 1e-3))
-    paths = [path_score([*parent, s], weights, rule) for s in (one, other)]
-    assert (paths[0] > paths[1]) == (f[0] > f[1])
+    assume(abs(one - other) > 1e-6 and (rule != "product" or before > 1e-3))
+    first, second = (path_score([*parent, s], weights, rule) for s in two)
+    assert (first > second) == (one > other)
 
 
-@given(
-    st.lists(any_segment, max_size=4),
-    retrieved_segment,
-    st.sampled_from(("ISREL", "ISSUP")),
-    unit,
-    st.sampled_from(("mean", "sum")),
-)
+@given(any_path, retrieved_segment, st.sampled_from(("ISREL", "ISSUP")), unit)
 def test_silence_about_a_retrieved_passage_is_no_better_than_any_judgement(
-    parent: list[ScoredSegment], segment: ScoredSegment, term: str, judged: float, rule: str
+    parent: Any, segment: ScoredSegment, term: str, judged: float
 ) -> None:
-    scores = []
-    for value in (None, judged):
-        last = segment._replace(critique={**segment.critique, term: value})
-        scores.append(path_score([*parent, last], Weights(), rule))
-    assert scores[0] <= scores[1] + 1e-9
+    silent, told = (
+        [*parent, segment._replace(critique={**segment.critique, term: value})]
+        for value in (None, judged)
+    )
+    for rule in ("mean", "sum"):
+        told_score = path_score(told, Weights(), rule)
+        assert path_score(silent, Weights(), rule) <= told_score + 1e-9
 
 
 unfinished = any_segment.filter(lambda s: s.critique["ISUSE"] is None)
-
-
-@given(
-    st.lists(unfinished, min_size=1, max_size=4),
-    st.lists(unfinished, max_size=3),
-    any_segment,
-    any_weights,
-    st.sampled_from(PATH_RULES),
-    st.integers(0, 2),
+begun_and_more = st.tuples(
+    st.lists(unfinished, min_size=1, max_size=4), st.lists(unfinished, max_size=3)
 )
+
+
+@given(begun_and_more, any_segment, any_weights, st.sampled_from(PATH_RULES), st.integers(0, 2))
 def test_no_path_ends_above_the_best_that_it_can_become(
-    begun: list[ScoredSegment],
-    more: list[ScoredSegment],
-    last: ScoredSegment,
-    weights: Weights,
-    rule: str,
-    left: int,
+    parts: Any, last: ScoredSegment, weights: Weights, rule: str, left: int
 ) -> None:
-    further = len(more) + 1 + left
-    best = best_path_score(begun, further, weights, rule)
+    begun, more = parts
+    best = best_path_score(begun, len(more) + 1 + left, weights, rule)
     assert path_score([*begun, *more, last], weights, rule) <= best + 1e-6 * max(1.0, abs(best))
 
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from tests.agents.scripted import reflecting
-from tests.crag_runs import WordEvaluator
-from tests.scripted import document, echo
+from tests.agents.scripted import GRAPHS
+from tests.scripted import document
 from tests.snippets import ROOT
 
 ADDRESSES = (
@@ -20,16 +18,8 @@ ADDRESSES = (
 )
 
 
-GRAPHS: Any = {
-    "self_rag": lambda find: create_self_rag(reflecting(), find),
-    "crag": lambda find: create_crag(echo(), find, WordEvaluator()),
-    "self_crag": lambda find: create_self_crag(reflecting(), find, WordEvaluator()),
-    "instruct_rag": lambda find: create_instruct_rag(echo(), find),
-}
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_no_address_in_a_text_is_opened(graph: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("make", GRAPHS)
+def test_no_address_in_a_text_is_opened(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
 
     def refuse(*given: Any, **named: Any) -> Any:
@@ -41,8 +31,8 @@ def test_no_address_in_a_text_is_opened(graph: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     text = "Vague words. See " + " and ".join(ADDRESSES)
     page = document(text, text, source=ADDRESSES[0], url=ADDRESSES[1], images=list(ADDRESSES))
-    made = GRAPHS[graph](lambda query: [page])
-    assert made.invoke({"question": f"What is at {ADDRESSES[0]}?"})["answer"]
+    asked = {"question": f"What is at {ADDRESSES[0]}?", "documents": [page]}
+    assert make().invoke(asked)["answer"]
     assert opened == []
 
 

@@ -54,14 +54,8 @@ def rows(*scored: tuple[float, bool]) -> list[Judged]:
     return [Judged([-1.0, score], relevant) for score, relevant in scored]
 
 
-ROW = st.builds(
-    Judged,
-    st.lists(st.integers(-10, 10).map(lambda n: n / 10), min_size=1, max_size=3),
-    st.booleans(),
-)
-
-
-OF_BOTH_KINDS = st.lists(ROW, min_size=2, max_size=12).filter(
+SCORES = st.lists(st.integers(-10, 10).map(lambda n: n / 10), min_size=1, max_size=3)
+OF_BOTH_KINDS = st.lists(st.builds(Judged, SCORES, st.booleans()), min_size=2, max_size=12).filter(
     lambda rows: len({row.relevant for row in rows}) == 2
 )
 
@@ -104,7 +98,7 @@ def test_calibration_needs_both_kinds(judged: list[Judged]) -> None:
         calibrate(judged)
 
 
-@pytest.mark.parametrize("worth", [-0.01, 75])
-def test_a_worth_off_the_scale(worth: float) -> None:
-    with pytest.raises(ValueError, match="0 to 1"):
-        calibrate(rows((0.5, True), (0.1, False)), ambiguous_worth=worth)
+def test_a_worth_off_the_scale() -> None:
+    for worth in (-0.01, 75):
+        with pytest.raises(ValueError, match="0 to 1"):
+            measure(rows((0.5, True)), POPQA, ambiguous_worth=worth)

@@ -7,7 +7,7 @@ from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda
-from pydantic import PrivateAttr
+from pydantic import Field
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from tests.crag_runs import PagesWebSearch, WordEvaluator
@@ -29,11 +29,7 @@ class ScriptedAgentModel(BaseChatModel):
     """Replies by a function of the messages, and remembers what it read."""
 
     reply: Callable[[list[BaseMessage]], AIMessage]
-    _read: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
-
-    @property
-    def read(self) -> list[list[BaseMessage]]:
-        return self._read
+    read: list[list[BaseMessage]] = Field(default_factory=list)
 
     @property
     def _llm_type(self) -> str:
@@ -43,7 +39,7 @@ class ScriptedAgentModel(BaseChatModel):
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        self._read.append(list(messages))
+        self.read.append(list(messages))
         return ChatResult(generations=[ChatGeneration(message=self.reply(messages))])
 
 

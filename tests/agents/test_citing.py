@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import Runtime
 
 from selfcorrect_rag import as_tool
-from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware
+from selfcorrect_rag.agents import CitationMiddleware
 from selfcorrect_rag.nodes.write_answer import cited_message
 from tests.agents.scripted import GRAPHS, ScriptedAgentModel, crag, self_rag, tool_messages
 
@@ -82,15 +82,6 @@ def test_an_earlier_turns_sources_are_not_this_ones() -> None:
     assert CitationMiddleware().after_model(cites, Runtime())
     cites["messages"] = [*turn, HumanMessage("And then?"), AIMessage("She [1].")]
     assert CitationMiddleware().after_model(cites, Runtime()) is None
-
-
-@pytest.mark.parametrize("make", GRAPHS)
-async def test_a_grounded_answer_cites_the_evidence(make: Any) -> None:
-    says = ScriptedAgentModel(reply=lambda messages: AIMessage("It was she [1]. Or not [7]."))
-    agent = create_agent(says, middleware=[GroundingMiddleware(make())])
-    for result in (agent.invoke(ASKED), await agent.ainvoke(ASKED)):
-        ((mark, title),) = notes(result["messages"][-1])
-        assert (mark, bool(title)) == ("[1]", True)
 
 
 def test_what_is_not_plain_text_stays() -> None:

@@ -8,7 +8,6 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.runnables import RunnableLambda
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
@@ -23,6 +22,7 @@ from tests.agents.scripted import (
     ScriptedAgentModel,
     asking,
     crag,
+    instruct_rag,
     reflecting,
     self_rag,
 )
@@ -38,8 +38,8 @@ def agent(model: Any, graph: Any, tools: Any = (), **options: Any) -> Any:
     return create_agent(model, list(tools), middleware=middleware, **fixed)
 
 
-def saying(text: str = "Jane Austen [1].") -> ScriptedAgentModel:
-    return ScriptedAgentModel(reply=lambda messages: AIMessage(text))
+def saying() -> ScriptedAgentModel:
+    return ScriptedAgentModel(reply=lambda messages: AIMessage("Jane Austen [1]."))
 
 
 def say(text: str) -> Any:
@@ -59,11 +59,15 @@ async def test_the_model_reads_answer_and_passages_before_the_question(make: Any
         assert asked.content == question
         assert '<document number="1">\n' in evidence.content
     assert len(model.read[1]) == 5, "the evidence of the first turn is not read again"
-    assert [m.text for m in first["messages"]] == ["Who?", "Jane Austen [1]."]
-    assert len(second["messages"]) == 4
+    assert [m.text for m in second["messages"]][::2] == ["Who?", "And who else?"]
+    assert [m.text for m in second["messages"]][1::2] == ["Jane Austen [1]."] * 2
     assert second["grounding"]["question"] == "And who else?"
     assert quoted(second["grounding"]["answer"]) in model.read[1][-2].content
     assert "messages" not in second["grounding"]
+    for turn in (first, second):
+        (block,) = turn["messages"][-1].content_blocks
+        (mark,) = block["annotations"]
+        assert (mark["start_index"], bool(mark["title"])) == (len("Jane Austen "), True)
 
 
 def test_without_a_mark_the_model_reads_all_that_was_judged_relevant() -> None:
@@ -87,11 +91,7 @@ def test_it_refuses_and_calls_no_model() -> None:
 
 
 async def test_how_much_support_is_needed_is_a_choice() -> None:
-    for issup, support, refused in (
-        (PARTLY, "partly", False),
-        (PARTLY, "fully", True),
-        (NONE, None, False),
-    ):
+    for issup, support, refused in ((PARTLY, "fully", True), (NONE, None, False)):
         grounded = agent(saying(), self_rag(issup), support=support, refusal="No.")
         result = await grounded.ainvoke(say("Who?"), THREAD)
         assert result["messages"][-1].text == ("No." if refused else "Jane Austen [1].")
@@ -113,15 +113,9 @@ def test_the_graph_runs_once_a_turn_whatever_tools_the_agent_calls() -> None:
         retrieved.append(query)
         return [document("Emma")]
 
-    @tool
-    def clock(question: str) -> str:
-        """Say the time."""
-        return "noon"
-
-    model = asking("clock", "Now?")
-    graph = create_self_rag(reflecting(), retrieve)
-    result = agent(model, graph, [clock]).invoke(say("Who?"), THREAD)
-    assert result["messages"][-1].text == "noon"
+    model, other = asking("other", "Now?"), agents.as_tool(instruct_rag(), name="other")
+    agent(model, create_self_rag(reflecting(), retrieve), [other]).invoke(say("Who?"), THREAD)
+    assert len(model.read) == 2
     assert retrieved == ["Who?"]
     for read in model.read:
         assert [i for i, m in enumerate(read) if "<document" in str(m.content)] == [1]
@@ -146,10 +140,8 @@ def test_evidence_cannot_close_its_place() -> None:
 
 
 def test_the_last_of_several_messages_is_the_question() -> None:
-    last = HumanMessage([{"type": "text", "text": "Who?"}])
-    result = agent(saying(), self_rag()).invoke(
-        {"messages": [HumanMessage("Hello."), last]}, THREAD
-    )
+    said = [HumanMessage("Hello."), HumanMessage([{"type": "text", "text": "Who?"}])]
+    result = agent(saying(), self_rag()).invoke({"messages": said}, THREAD)
     assert result["grounding"]["question"] == "Who?"
     with pytest.raises(NoQuestion, match="give the agent a human message"):
         agent(saying(), self_rag()).invoke({"messages": [AIMessage("Hello.")]}, THREAD)

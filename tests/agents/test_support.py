@@ -19,7 +19,6 @@ def asked(graph: Any, **context: Any) -> Any:
     [
         (FULL, "", ""),
         (PARTLY, "", "[Partially supported]: "),
-        (NONE, "[No support / Contradictory]: ", "[No support / Contradictory]: "),
         (None, "support was not judged: ", "support was not judged: "),
     ],
 )
