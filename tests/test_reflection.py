@@ -216,8 +216,3 @@ def test_what_comes_before_the_first_retrieved_segment_is_left_out() -> None:
     assert path_score([without(0.1), *retrieved], Weights(), "mean") == approx(2.2)
     assert path_score([without(0.1), without(0.3)], Weights(), "mean") == approx(0.2)
     assert path_score([], Weights(), "mean") == 0
-
-
-def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="mean, sum, product"):
-        path_score(path((1, 1, 1, 1)), Weights(), "median")

@@ -67,8 +67,13 @@ def test_what_nothing_scored_has_no_score() -> None:
     assert [d.metadata["relevance_score"] for d in documents] == [None, None]
 
 
-def calling(look: Any, **options: Any) -> Any:
+def calling(retriever: Any, **options: Any) -> Any:
     """A graph with a node that calls the retriever."""
+
+    def look(state: Any) -> Any:
+        found = retriever.invoke("Who?")
+        return {"messages": [AIMessage(d.page_content, name=d.metadata["action"]) for d in found]}
+
     outer = StateGraph(MessagesState, context_schema=dict)
     outer.add_node("look", look)
     outer.add_edge(START, "look")
@@ -76,36 +81,26 @@ def calling(look: Any, **options: Any) -> Any:
 
 
 def test_its_own_settings_count_in_a_graph_with_others() -> None:
-    retriever = corrective("Gold.", settings={"upper": 0.95})
-
-    def look(state: Any) -> Any:
-        return {"messages": [AIMessage(d.metadata["action"]) for d in retriever.invoke("Who?")]}
-
-    result = calling(look).invoke({"messages": []}, context={"upper": 0.1, "web_results": 1})
-    assert [m.content for m in result["messages"]] == ["ambiguous", "ambiguous"]
+    graph = calling(corrective("Gold.", settings={"upper": 0.95}))
+    result = graph.invoke({"messages": []}, context={"upper": 0.1, "web_results": 1})
+    assert [m.name for m in result["messages"]] == ["ambiguous", "ambiguous"]
 
 
 def test_a_person_approves_where_the_outer_graph_has_a_checkpointer() -> None:
     retriever = corrective("Noise.", settings={"approve_search": True})
     with pytest.raises(BadSettings, match="needs a checkpointer"):
         retriever.invoke("Who?")
-
-    def look(state: Any) -> Any:
-        return {"messages": [AIMessage(d.page_content) for d in retriever.invoke("Who?")]}
-
-    graph = calling(look, checkpointer=InMemorySaver())
+    graph = calling(retriever, checkpointer=InMemorySaver())
     thread: Any = {"configurable": {"thread_id": "1"}}
     assert graph.invoke({"messages": []}, thread)["__interrupt__"]
     result = graph.invoke(Command(resume=True), thread)
     assert [m.content for m in result["messages"]] == ["Gold of the web."]
 
 
-def test_its_nodes_are_traced_below_it() -> None:
-    async def trace() -> list[Any]:
-        events = corrective("Gold.").astream_events("Who?", version="v2")
-        return [(event["name"], len(event["parent_ids"])) async for event in events]
-
-    assert ("grade_documents", 2) in asyncio.run(trace())
+async def test_its_nodes_are_traced_below_it() -> None:
+    events = corrective("Gold.").astream_events("Who?", version="v2")
+    traced = [(event["name"], len(event["parent_ids"])) async for event in events]
+    assert ("grade_documents", 2) in traced
 
 
 def test_wrong_settings_are_refused_when_it_is_made() -> None:
