@@ -19,8 +19,6 @@ from tests.scripted import (
     segment,
 )
 
-QUESTION: Any = {"question": "Who?"}
-
 
 def write(prompt: str) -> Segment:
     """Two segments: the first asks for more evidence."""
@@ -29,10 +27,10 @@ def write(prompt: str) -> Segment:
     return segment("First.", RELEVANT, FULL, next={RETRIEVAL: 0.9})
 
 
-def ask(llm: Any, retriever: Any = None, **context: Any) -> Any:
+def ask(llm: Any, **context: Any) -> Any:
     llm = llm(write=write) if isinstance(llm, type) else llm
-    graph = create_self_rag(llm, retriever or (lambda _: [document("A"), document("B")]))
-    return graph.invoke(QUESTION, context=context)
+    graph: Any = create_self_rag(llm, lambda _: [document("A"), document("B")])
+    return graph.invoke({"question": "Who?"}, context=context)
 
 
 def test_default_limits_are_never_met_and_nothing_is_noted() -> None:

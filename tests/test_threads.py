@@ -1,21 +1,27 @@
-"""Turns of a thread: this turn's input decides; pauses, forks, resumes; runs that never mix."""
+"""Turns of a thread, pauses, forks, runs that never mix, and the graphs inside another graph."""
 
 import asyncio
+import operator
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from itertools import pairwise
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.message import REMOVE_ALL_MESSAGES
 from langgraph.types import Overwrite
+from pydantic import BaseModel
 
-from selfcorrect_rag import SelfRAGSettings, create_self_rag
+from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, SelfRAGSettings, create_self_rag
 from selfcorrect_rag.errors import BadSettings, ModelFailed, NoDocument, NoQuestion
+from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import add_notes
+from tests.agents.scripted import GRAPHS, crag, instruct_rag, self_crag, self_rag
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -139,20 +145,16 @@ def test_a_paused_turn_is_changed_resumed_and_forked() -> None:
     paused = made.get_state(THREAD)
     assert paused.next == ("generate_and_critique",)
     assert made.invoke(None, THREAD)["answer"] == "From Who?."
-    fork = made.update_state(
-        paused.config, {"passages": [{"page_content": "Edited.", "metadata": {"title": "Edited"}}]}
-    )
+    edited = {"page_content": "Edited.", "metadata": {"title": "Edited"}}
+    fork = made.update_state(paused.config, {"passages": [edited]})
     assert made.invoke(None, fork)["answer"] == "From Edited."
     again = made.invoke(None, paused.config)
     assert (again["answer"], again["usage"]["model_calls"]) == ("From Who?.", 2)
 
 
 def test_the_settings_of_a_turn_are_fixed_when_it_begins_and_a_fork_may_change_them() -> None:
-    made = graph(
-        checkpointer=InMemorySaver(),
-        interrupt_before=["generate_and_critique"],
-        settings=SelfRAGSettings(depth=3),
-    )
+    pausing: Any = {"interrupt_before": ["generate_and_critique"], "settings": {"depth": 3}}
+    made = graph(checkpointer=InMemorySaver(), **pausing)
     made.invoke({"question": "Who?"}, THREAD, context={"weight_isuse": 0.0})
     paused = made.get_state(THREAD)
     assert paused.values["settings"] == {"depth": 3, "weight_isuse": 0.0}
@@ -223,3 +225,77 @@ def test_64_concurrent_runs_never_mix(threads: bool) -> None:
         assert [m.type for m in result["messages"]] == ["human", "ai"]
         assert result["usage"]["model_calls"] == 2 + i % 2
         assert result["score"] == pytest.approx(0.5 + i / 64 * 0.9 + 1.0)
+
+
+class PydanticContext(BaseModel):
+    user: str = "someone"
+    passages: int = 99
+
+
+class ParentState(MessagesState):
+    """A parent that shares ``messages`` and ``answer``, and has a reducer key of its own."""
+
+    answer: str
+    visited: Annotated[list[str], operator.add]
+
+
+def parent(graph: Any, context_schema: Any = None, checkpointer: Any = None) -> Any:
+    builder = StateGraph(ParentState, context_schema=context_schema)
+    builder.add_node("greet", lambda state: {"visited": ["greet"]})
+    builder.add_node("answer_from_documents", graph)
+    builder.add_node("part", lambda state: {"visited": [state["answer"]]})
+    for edge in pairwise((START, "greet", "answer_from_documents", "part", END)):
+        builder.add_edge(*edge)
+    return builder.compile(checkpointer=checkpointer)
+
+
+def say(text: str) -> Any:
+    return {"messages": [HumanMessage(text)]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "context"),
+    [(None, None), (PydanticContext, PydanticContext()), (dict, {"user": "someone"})],
+)
+@pytest.mark.parametrize("make", GRAPHS)
+async def test_messages_are_shared_and_nothing_is_doubled(
+    make: Callable[..., Any], schema: Any, context: Any
+) -> None:
+    outer = parent(make(), schema, InMemorySaver())
+    first = outer.invoke(say("Who?"), THREAD, context=context)
+    assert [type(m) for m in first["messages"]] == [HumanMessage, AIMessage]
+    assert first["answer"]
+    assert first["visited"] == ["greet", first["answer"]]
+    second = await outer.ainvoke(say("And when?"), THREAD, context=context)
+    assert [type(m) for m in second["messages"]] == [HumanMessage, AIMessage] * 2
+    assert len({m.id for m in second["messages"]}) == 4
+    assert second["visited"] == ["greet", first["answer"], "greet", second["answer"]]
+
+
+def test_a_parents_context_object_says_nothing_a_dict_may() -> None:
+    noise = crag("Noise.")
+    quiet = parent(noise, PydanticContext).invoke(say("Who?"), context=PydanticContext())
+    given = {"user": "someone", "lower": -1.0, "strip_threshold": -1.0}
+    dictated = parent(noise, dict).invoke(say("Who?"), context=given)
+    assert "Noise." not in quiet["answer"]
+    assert "Noise." in dictated["answer"], "a setting in the parent's dict reaches the graph"
+
+
+@pytest.mark.parametrize(
+    ("make", "theirs"),
+    [
+        (self_rag, CRAGSettings),
+        (crag, SelfRAGSettings),
+        (self_crag, InstructRAGSettings),
+        (instruct_rag, SelfCRAGSettings),
+    ],
+)
+async def test_another_graphs_settings_are_no_parents_own(
+    make: Callable[..., Any], theirs: Any
+) -> None:
+    outer = parent(make(), theirs)
+    for context in (theirs(), {"passages": 3}):
+        with pytest.raises(BadSettings, match=f"{theirs.__name__} is for {theirs.graph}"):
+            outer.invoke(say("Who?"), context=context)
+        with pytest.raises(BadSettings, match=f"{theirs.__name__} is for {theirs.graph}"):
+            await outer.ainvoke(say("Who?"), context=context)
