@@ -50,11 +50,8 @@ def of(runs: list[tuple[Run, Run | None]], kind: str) -> list[tuple[str, str]]:
     return [(run.name, parent.name) for run, parent in runs if run.run_type == kind and parent]
 
 
-GRAPHS = ["self_rag", "crag", "self_crag", "instruct_rag"]
-
-
 @pytest.mark.parametrize("form", ["sync", "async"])
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
 async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, form: str) -> None:
     runs = await traced(build(graph), form)
     models = [run for run, _ in runs if run.run_type == "llm"]
