@@ -107,6 +107,8 @@ def test_parallel_calls_do_not_mix_even_with_a_checkpointer_of_the_graphs_own() 
         for message, question in zip(said, QUESTIONS, strict=True):
             assert question in message.content
             assert len(message.artifact["passages"]) == 1
+    as_tool(graph).invoke({"question": "Alone?"}, THREAD)
+    assert not graph.get_state(THREAD).values
 
 
 def answers(paused: Any) -> Command[Any]:
