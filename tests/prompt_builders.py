@@ -14,8 +14,13 @@ from selfcorrect_rag.prompts.chat import (
     joint_critique_prompt,
     passages_critique_prompt,
 )
-from selfcorrect_rag.prompts.crag import grading_prompt, knowledge_prompt, rewrite_prompt
-from selfcorrect_rag.prompts.critic import ISSUP, ISUSE, RETRIEVE_MORE, Instance
+from selfcorrect_rag.prompts.crag import (
+    PromptKind,
+    grading_prompt,
+    knowledge_prompt,
+    rewrite_prompt,
+)
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, RETRIEVE_MORE, Instance
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
 from selfcorrect_rag.prompts.reading import option_prompt
 from selfcorrect_rag.settings import Mode
@@ -50,12 +55,18 @@ BUILDERS: Mapping[str, Builder] = {
     "passages": lambda text, document: passages_critique_prompt(
         ISSUP, [_instance(text, document)] * 2
     ),
-    "critique": lambda text, document: RETRIEVE_MORE.prompt(_instance(text, document)),
+    **{
+        name: lambda text, document, aspect=aspect: aspect.prompt(_instance(text, document))
+        for name, aspect in CRITIQUE_PROMPTS.items()
+    },
     "critic": lambda text, document: critic_input(ISSUP, _instance(text, document)).input,
-    "grading one": lambda text, document: grading_prompt("few_shot", text, [text]),
-    "grading two": lambda text, document: grading_prompt(
-        "direct", text, [text, document.page_content]
-    ),
+    **{
+        f"{kind} {number}": lambda text, document, kind=kind, number=number: grading_prompt(
+            kind, text, [text, document.page_content][:number]
+        )
+        for kind in get_args(PromptKind)
+        for number in (1, 2)
+    },
     "option": lambda text, document: option_prompt(text, text, [text, document.page_content]),
     **{f"instruct {mode}": partial(_inference, mode) for mode in get_args(Mode)},
     "rationale": lambda text, document: rationale_prompt(text, [document] * 2, [text], text),

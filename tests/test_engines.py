@@ -155,6 +155,24 @@ async def test_a_dropped_stream_ends_in_the_engine(way: str) -> None:
             next(stream)
 
 
+def test_closing_by_many_threads_closes_the_engine_once() -> None:
+    closed = []
+
+    class Slow(Scripted):
+        async def close(self) -> None:
+            for _ in range(100):
+                await asyncio.sleep(0)
+            closed.append(self)
+
+    llm = llm_of(Slow())
+    with ThreadPoolExecutor(8) as pool:
+        for closing in [pool.submit(llm.close) for _ in range(8)]:
+            closing.result(60)
+    assert len(closed) == 1
+    llm.close()
+    assert len(closed) == 1
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_is_told_at_once() -> None:
     with llm_of(Scripted()) as llm:
