@@ -1,10 +1,10 @@
-"""``selfcorrect-rag ask``, ``chat`` and ``demo``: questions through graphs, in a terminal."""
+"""``selfcorrect-rag ask``: one question through a graph, in a terminal."""
 
 import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +12,12 @@ import click
 
 from selfcorrect_rag.cli.options import CONFIG, GRAPH, JSON, NO_INDEX, config_from
 from selfcorrect_rag.cli.terminal import (
-    clear_line,
     progress_line,
     show_answer,
     show_explanation,
     tell,
     tell_json,
 )
-
-DEMO = (
-    ("self_rag", "Who discovered penicillin?"),
-    ("self_rag", "Where was Harper Lee born?"),  # no passage says it, and Self-RAG says so
-    ("self_crag", "Where was Harper Lee born?"),  # found by its search
-    ("crag", "Who designed the Sydney Opera House?"),
-    ("instruct_rag", "Who painted Guernica?"),
-)
-"""Graphs and questions of the demo."""
 
 
 @click.command(params=[GRAPH, *CONFIG, JSON])
@@ -125,61 +115,3 @@ async def answered(graph: Any, given: Any, show: Callable[[str], None]) -> dict[
         reply: str = click.prompt("yes, no, or another query", default="no").strip()
         consent = {"yes": True, "y": True, "no": False, "n": False}
         given = Command(resume=consent.get(reply.lower(), reply))
-
-
-@click.command(params=[GRAPH, *CONFIG])
-def chat_command(graph: str, **options: Any) -> None:
-    """Keep a conversation about an index; each line of input is a question.
-
-    A chat model (--model, or --set chat_model=NAME) rewrites later questions that refer to earlier
-    ones. Ctrl-C stops an answer; an empty line or Ctrl-D ends the conversation.
-    """
-    from selfcorrect_rag.errors import SelfCorrectError
-
-    show = progress_line()
-    with opened(graph, show, **options) as (built, _), asyncio.Runner() as runner:
-        while question := _next_question():
-            try:
-                result = runner.run(answered(built, {"messages": [("user", question)]}, show))
-            except KeyboardInterrupt:
-                tell("stopped", err=True)
-            except SelfCorrectError as error:
-                tell(str(error), err=True)
-            else:
-                if result["question"] != result["original_question"]:
-                    tell(f"asked as: {result['question']}", dim=True)
-                show_answer(result)
-                tell()
-
-
-def _next_question() -> str:
-    """Read the next question; empty at the end of the input."""
-    clear_line()
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if is_terminal:
-        with suppress(ImportError):  # arrow keys and earlier questions
-            import readline  # noqa: F401
-    try:
-        return input("> " if is_terminal else "").strip()
-    except EOFError:
-        return ""
-
-
-@click.command()
-def demo_command() -> None:
-    """Answer questions from the demo's documents, offline."""
-    from selfcorrect_rag.search.demo import DEMO_INDEX, demo_index, demo_web
-    from selfcorrect_rag.serving import Parts, ServingConfig
-
-    with Parts(ServingConfig()) as parts:
-        # Whatever index there is here, the demo reads its own.
-        parts.retriever, parts.web_search = demo_index().as_retriever(), demo_web()
-        for graph, question in DEMO:
-            tell(f"{graph}: {question}", fg="cyan")
-            show_answer(parts.graph(graph).invoke({"question": question}))
-            tell()
-    tell(
-        f"All of it ran offline; the index is in {DEMO_INDEX}. Ask your own files: "
-        'selfcorrect-rag index FOLDER, then selfcorrect-rag ask "..."',
-        dim=True,
-    )

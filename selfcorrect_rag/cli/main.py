@@ -10,20 +10,20 @@ import click
 import selfcorrect_rag
 
 COMMANDS = {
-    "index": ("index", "Put your documents into an index."),
-    "ask": ("ask", "Answer a question from an index."),
-    "chat": ("ask", "Keep a conversation about an index."),
-    "demo": ("ask", "See the graphs work, offline."),
-    "ui": ("serve", "Open a local page to ask, watch and weigh."),
-    "eval": ("eval", "Compare methods on questions of your own."),
-    "calibrate": ("train", "Choose an evaluator's thresholds."),
-    "batch": ("batch", "Answer many questions, here or on Ray."),
-    "studio": ("serve", "Serve the graphs to LangGraph Studio and to clients."),
-    "mcp": ("serve", "Serve the graphs as MCP tools."),
-    "train": ("train", "Fine-tune what the papers train."),
-    "settings": ("options", "List what --set takes."),
+    "index": "Put your documents into an index.",
+    "ask": "Answer a question from an index.",
+    "chat": "Keep a conversation about an index.",
+    "demo": "See the graphs work, offline.",
+    "ui": "Open a local page to ask, watch and weigh.",
+    "eval": "Compare methods on questions of your own.",
+    "calibrate": "Choose an evaluator's thresholds.",
+    "batch": "Answer many questions, here or on Ray.",
+    "studio": "Serve the graphs to LangGraph Studio and to clients.",
+    "mcp": "Serve the graphs as MCP tools.",
+    "train": "Fine-tune what the papers train.",
+    "settings": "List what --set takes.",
 }
-"""Each command's file, and its one-line help."""
+"""Each command, in the file of its name, and its one-line help."""
 
 
 class LazyGroup(click.Group):
@@ -37,13 +37,13 @@ class LazyGroup(click.Group):
             near = difflib.get_close_matches(name, COMMANDS, n=1)
             meant = f" Did you mean {near[0]}?" if near else ""
             ctx.fail(f"No such command {name!r}.{meant}")
-        module = import_module(f"selfcorrect_rag.cli.{COMMANDS[name][0]}")
+        module = import_module(f"selfcorrect_rag.cli.{name}")
         command: click.Command = getattr(module, f"{name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):  # without importing any
-            formatter.write_dl([(name, told) for name, (_, told) in COMMANDS.items()])
+            formatter.write_dl([*COMMANDS.items()])
 
 
 @click.group(cls=LazyGroup)

@@ -1,4 +1,4 @@
-"""Options that several commands share, the configuration that they give, and a list of it."""
+"""Options that several commands share, and the configuration that they give."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import click
 from pydantic import BaseModel
 
-from selfcorrect_rag.cli.terminal import tell
 from selfcorrect_rag.serving.config import BadOption, ServingConfig, parse_value, read_config
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings
 
@@ -92,17 +91,3 @@ def parse_sets(sets: Iterable[str], *kinds: type[BaseModel]) -> dict[str, Any]:
         name = name.strip().replace("-", "_")
         parsed[name] = parse_value(name, text, *kinds)
     return parsed
-
-
-@click.command()
-@click.argument("graph", type=GraphName(), required=False)
-def settings_command(graph: str | None) -> None:
-    """List the fields of a configuration, or the settings of GRAPH, with their defaults."""
-    kind = GRAPHS[graph] if graph else ServingConfig
-    for name, field in kind.model_fields.items():
-        default = "none" if field.default in (None, "", (), {}) else str(field.default)
-        tell(f"{name} = {default}", bold=True)
-        tell(f"    {' '.join((field.description or '').split())}")
-    if not graph:
-        names = "|".join(GraphName().choices)
-        tell(f"\nSettings of a graph: selfcorrect-rag settings {names}")

@@ -21,8 +21,11 @@ PLUGINS = ("asyncio", "hypothesispytest", "tests.mutation.examples", "no:cachepr
 MODULES: Mapping[str, tuple[str, ...]] = {
     "selfcorrect_rag/reflection.py": ("test_reflection.py", "test_reference.py"),
     "selfcorrect_rag/thresholds.py": ("test_thresholds.py",),
-    "selfcorrect_rag/nodes/refine_strips.py": ("test_strips.py", "test_crag.py"),
-    "selfcorrect_rag/nodes/recompose_knowledge.py": ("test_crag.py", "test_citations.py"),
+    "selfcorrect_rag/nodes/refine_strips.py": (
+        "test_strips.py",
+        "test_crag.py",
+        "test_citations.py",
+    ),
     "selfcorrect_rag/nodes/grade_documents.py": ("nodes/test_grade_documents.py", "test_crag.py"),
     "selfcorrect_rag/nodes/beam_select.py": ("nodes/test_beam_nodes.py", "test_beam.py"),
     "selfcorrect_rag/nodes/generate_and_critique.py": (
@@ -30,7 +33,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
         "test_self_rag.py",
         "test_reference.py",
     ),
-    "selfcorrect_rag/nodes/citations.py": ("test_citations.py",),
+    "selfcorrect_rag/nodes/write_answer.py": ("test_citations.py",),
     "selfcorrect_rag/nodes/limits.py": ("test_limits.py",),
     "selfcorrect_rag/models/engines/tokens.py": ("test_tokens.py",),
 }

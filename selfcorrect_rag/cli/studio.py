@@ -1,4 +1,4 @@
-"""``selfcorrect-rag ui``, ``mcp`` and ``studio``: servers on this machine."""
+"""``selfcorrect-rag studio``: a LangGraph server on this machine."""
 
 import os
 import shutil
@@ -8,62 +8,10 @@ from typing import Any
 
 import click
 
-from selfcorrect_rag.cli.options import CONFIG, NO_INDEX, config_from, host_options
-from selfcorrect_rag.cli.terminal import tell
+from selfcorrect_rag.cli.options import CONFIG, config_from, host_options
 
-RUNS = ".selfcorrect/runs.sqlite"
 MAX_RUNS = "10"
 """Runs at a time: a graph that waits for another on the same server must not block it."""
-
-
-@click.command(params=[*CONFIG, *host_options(port=8765)])
-@click.option("--runs", type=Path, default=RUNS, show_default=True, help="Past runs, in SQLite.")
-def ui_command(
-    host: str, port: int, allow_host: tuple[str, ...], runs: Path, **options: Any
-) -> None:
-    """Serve a local page until Ctrl-C: ask any graph, watch it, approve its searches, see why."""
-    from selfcorrect_rag.errors import require
-
-    uvicorn = require("uvicorn", "ui")
-    require("jinja2", "ui")
-    from selfcorrect_rag.serving.hosts import host_names
-    from selfcorrect_rag.ui.app import make_app
-    from selfcorrect_rag.ui.runs import RunStore
-
-    config = config_from(**options)
-    app = make_app(config, RunStore(runs), host_names(host, allow_host))
-    tell(f"http://{host}:{port}/  (Ctrl-C ends it)")
-    if config.reads_demo:
-        tell(NO_INDEX, err=True)
-    quiet = {"log_level": "error", "access_log": False, "server_header": False}
-    uvicorn.run(app, host=host, port=port, timeout_graceful_shutdown=5, **quiet)
-
-
-@click.command(params=[*CONFIG, *host_options(port=8900)])
-@click.option("--http", is_flag=True, help="Streamable HTTP instead of stdio.")
-def mcp_command(
-    http: bool, host: str, port: int, allow_host: tuple[str, ...], **options: Any
-) -> None:
-    """Serve the graphs as MCP tools, over stdio or streamable HTTP, until the client goes away."""
-    from selfcorrect_rag.errors import require
-
-    require("mcp.server.mcpserver", "mcp")
-    from selfcorrect_rag.serving import mcp_server
-    from selfcorrect_rag.serving.parts import Parts, build_once
-
-    config = config_from(**options)
-    security = mcp_server.transport_security(host, allow_host)
-    with Parts(config) as parts:
-        server = mcp_server.server(
-            build_once(parts.graph),
-            f"Answers come from {parts.source}, by {parts.answers}. A question must stand alone. "
-            "The marks [n] of an answer are its citations: keep them. Each citation has the "
-            "address of a resource with its text.",
-        )
-        if http:
-            server.run("streamable-http", transport_security=security, host=host, port=port)
-        else:
-            server.run("stdio")
 
 
 @click.command(
