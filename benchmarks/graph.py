@@ -3,6 +3,7 @@
 One segment, two passages, a scripted model. ``python -m benchmarks.graph [-v]``
 """
 
+import json
 import math
 import statistics
 import sys
@@ -104,19 +105,20 @@ def cpu_ms(
 
 
 def main() -> None:
-    """Print the figures."""
+    """Print the figures, with -v also the functions."""
     documents = [Document("The door is red.", metadata={"title": t}) for t in ("Door", "House")]
     graph, bare = create_self_rag(Scripted(), lambda _: documents), bare_graph()
     for _ in range(5):
         graph.invoke(QUESTION), bare.invoke(QUESTION)
     entered = count_functions(lambda: graph.invoke(QUESTION))
-    print(f"{len(entered)} functions of ours, entered {entered.total()} times, for one question")
     if "-v" in sys.argv:
         print("\n".join(f"  {count:4d} {name}" for name, count in entered.most_common()))
     times = cpu_ms([lambda: graph.invoke(QUESTION), lambda: bare.invoke(QUESTION)])
     ours, theirs = (statistics.median(column) for column in zip(*times, strict=True))
     more = statistics.median(own - their for own, their in times)
-    print(f"CPU time: {ours:.2f} ms, a bare graph {theirs:.2f} ms; median difference {more:.2f} ms")
+    line = {"benchmark": "graph", "functions": len(entered), "entered": entered.total()}
+    line |= {"cpu_ms": round(ours, 2), "bare_ms": round(theirs, 2), "more_ms": round(more, 2)}
+    print(json.dumps(line))
 
 
 if __name__ == "__main__":
