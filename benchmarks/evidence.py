@@ -1,4 +1,4 @@
-"""What self-correction is worth with the embedded reader: ``python -m benchmarks.evidence``.
+"""Measure self-correction with the embedded reader: ``python -m benchmarks.evidence``.
 
 Every method answers questions that no training of this project saw, over an index of all passages
 and over one without the passages that answer (CRAG's figure 3 removes a share of them). Takes

@@ -1,4 +1,4 @@
-"""What Self-RAG's graph costs beyond LangGraph: functions of ours, and CPU time, for one question.
+"""Measure Self-RAG's graph beyond LangGraph: functions of ours, and CPU time, for one question.
 
 One segment, two passages, a scripted model. ``python -m benchmarks.graph [-v]``
 """

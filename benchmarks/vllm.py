@@ -1,4 +1,4 @@
-"""What the graph costs on vLLM, against the engine alone and against the papers' procedure.
+"""Measure what the graph costs on vLLM, against the engine alone and against the papers' procedure.
 
     python -m benchmarks.vllm [--questions 100] [--papers 3]
 

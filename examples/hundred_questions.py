@@ -1,4 +1,4 @@
-"""What correction is worth on your own questions: plain RAG against CRAG, on a hundred of them.
+"""Correction on your own questions: plain RAG against CRAG, on a hundred of them.
 
 python examples/hundred_questions.py questions.jsonl runs/first
 """

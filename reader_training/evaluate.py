@@ -107,7 +107,7 @@ def read_retrieved(reader: Reader, rows: Sequence[Row], passages: Passages) -> l
 
 
 def find_answers(m: Measured, threshold: float) -> list[Answer]:
-    """What each passage says, as :class:`ReaderLLM` says it with ``answer_above=threshold``; one
+    """Return what each passage says, as :class:`ReaderLLM` does with ``answer_above=threshold``; one
     without anything to read says nothing, with a confidence of 0."""
     return [
         state_answer(m.row.question, passage.text, reading.spans, threshold)

@@ -126,7 +126,7 @@ def _probability(weights: Sequence[float], *features: float) -> float:
 
 
 def recover_logits(span: Span) -> tuple[float, float, float]:
-    """What a reader without calibration made a span's confidences of: the logit that its window
+    """Return what an uncalibrated reader made a span's confidences of: the logit that its window
     answers, and the log-probabilities of the span and of the sentence around it.
 
     Another window of the passage may be more relevant than the one with the best span.

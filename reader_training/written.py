@@ -77,7 +77,7 @@ def _rows(found: dict[str, Any], title: str, text: str, source: str) -> Iterator
 
 
 def place(text: str, answer: str, near: str) -> int:
-    """Where the answer stands nearest to those words; -1 if it does not."""
+    """Return the place of the answer nearest to those words; -1 if it is not there."""
     anchors = [m.start() for m in _found(near, text)]
     places = [m.start() for m in _found(answer, text)]
     pairs = [(abs(a - p), p) for a in anchors for p in places]

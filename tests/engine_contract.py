@@ -1,4 +1,4 @@
-"""What every engine gives, whatever it runs on: subclass it with fixtures ``llm`` and ``closable``.
+"""The contract of every engine: subclass it with fixtures ``llm`` and ``closable``.
 
 The engine runs the ``checkpoint`` of tests/conftest.py, a random Llama; its log-probabilities are
 compared with plain forward passes, its segments with the transformers backend's.

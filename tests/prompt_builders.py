@@ -26,7 +26,7 @@ from selfcorrect_rag.prompts.reading import option_prompt
 from selfcorrect_rag.settings import Mode
 
 Builder = Callable[[str, Document], Any]
-"""Of a text, and a document whose title and text may be two halves of one."""
+"""Takes a text, and a document whose title and text may be two halves of one."""
 
 
 def _instance(text: str, document: Document) -> Instance:

@@ -31,7 +31,7 @@ def last_case(prompt: str) -> str:
 
 
 def rule(prompt: str) -> str:
-    """What stands before the case: of a joined prompt, how to answer it."""
+    """Text before the case: in a joined prompt, how to answer it."""
     return prompt.rsplit("\n\n##\n", 2)[1]
 
 

@@ -17,13 +17,13 @@ Piece = tuple[str, float] | tuple[str, float, dict[str, float]]
 
 
 class Refused(Exception):
-    """What a provider says to an option that it does not know."""
+    """A provider's error for an unknown option."""
 
     status_code = 400
 
 
 class RateLimited(Exception):
-    """What a provider says to too many calls."""
+    """A provider's error for too many calls."""
 
     status_code = 429
 

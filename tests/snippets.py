@@ -45,7 +45,7 @@ web_search: WebSearch
 
 def search(query: str) -> AsyncIterator[dict[str, object]]: ...
 """
-"""What a reader has by then."""
+"""Names that a reader has by then."""
 CHECKER = ["mypy", "--strict", "--no-warn-unused-ignores", "--cache-dir", f"{FOLDER}/.mypy_cache"]
 
 

@@ -1,4 +1,4 @@
-"""What the factories take: forms of each argument, for each factory."""
+"""The factories' arguments: forms of each argument, for each factory."""
 
 import asyncio
 from collections.abc import Callable
@@ -192,7 +192,7 @@ def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) 
 
 
 def streamed(graph: Any, asynchronous: bool) -> tuple[str, dict[str, Any]]:
-    """What a client hears of a run, and its result."""
+    """Return the events of a run, and its result."""
     options: Any = {"stream_mode": ["messages", "values"]}
 
     async def astream() -> list[Any]:

@@ -1,4 +1,4 @@
-"""What chat models write, and how long their prompts may be."""
+"""Texts of chat models, and how long their prompts may be."""
 
 from typing import Any
 

@@ -83,7 +83,7 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> None:
-    """Of each prompt, ids before and after the hostile part are those without it."""
+    """Ids before and after the hostile part of a prompt are those without it."""
     controlled = ControlledTokenizer(tokenizer)
     special = set(controlled.control_ids.values()) | set(tokenizer.all_special_ids)
     for text in TEXTS:

@@ -1,4 +1,4 @@
-"""What the package imports is what pyproject.toml declares."""
+"""The package imports only what pyproject.toml declares."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What a killed run leaves behind: rows that are read back, settings, and who may write."""
+"""Journals of killed runs: rows that are read back, settings, and who may write."""
 
 import json
 import threading

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.slow
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 CALLS = ["choose", "retrieve", "write", "retrieve", "write"]
-"""What a run of two segments calls, in order."""
+"""The calls of a run of two segments, in order."""
 
 
 def run(folder: Path, dies_at: int, resumes: bool) -> None:

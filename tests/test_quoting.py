@@ -137,7 +137,7 @@ BAD_PATTERNS = {
     ">>": (">>title<",),
     "\u00e9": ("\u226e\u0338",),
 }
-"""What is repeated after a beginning."""
+"""Patterns that are repeated after a beginning."""
 
 
 @pytest.mark.parametrize("begin", BAD_PATTERNS)

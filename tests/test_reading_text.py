@@ -1,4 +1,4 @@
-"""What is read out of text that a model or a person wrote: fixed forms only, and never prose."""
+"""Reading text that a model or a person wrote: fixed forms only, and never prose."""
 
 from typing import Any
 

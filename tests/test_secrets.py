@@ -30,7 +30,7 @@ SAID = (
     f"401 for Authorization: Bearer {PROVIDER}; postgresql://rag:{DATABASE}@db/x; "
     f"{{'api_key': '{TOKEN}'}} {IN_THE_ENVIRONMENT}"
 )
-"""What a careless library puts into its error."""
+"""A careless library's error."""
 
 
 class Keyed(Provider):

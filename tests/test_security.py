@@ -1,4 +1,4 @@
-"""What SECURITY.md says: its tests exist, and no address in a text is opened."""
+"""SECURITY.md's promises: its tests exist, and no address in a text is opened."""
 
 import re
 import socket

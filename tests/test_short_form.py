@@ -35,7 +35,7 @@ Step = tuple[str | None, Mapping[str, float]]
 def generated(
     llm: TransformersReflectionLLM, question: str, place: int
 ) -> tuple[list[Step], float]:
-    """What plain greedy decoding gives for a passage, and the log-probability of all of it."""
+    """Return plain greedy decoding's answer for a passage, and the log-probability of all of it."""
     tokenizer, model = llm._tokenizer, llm._model
     (prompt,) = tokenizer.encode([segment_prompt(question, [], PASSAGES, "retrieve", place)])
     names = {token_id: token for token, token_id in tokenizer.control_ids.items()}

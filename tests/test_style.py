@@ -62,6 +62,16 @@ def test_the_library_is_written_plainly(path: Path) -> None:
     assert found == []
 
 
+def test_no_docstring_begins_with_a_headless_relative() -> None:
+    folders = ("benchmarks", "examples", "graphs", "integrations", "reader_training", "tests")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+    found = [
+        (p.name, n) for p, tree in trees.items() for n, t in docstrings(tree) if FIRST.match(t)
+    ]
+    assert found == []
+
+
 def test_the_docs_are_written_plainly() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     found = [fault for page in pages for fault in faults(page.name, page.read_text("utf-8"))]

@@ -26,7 +26,7 @@ README = "METADATA"
 
 
 class Place(NamedTuple):
-    """Where a file stands."""
+    """A file's place."""
 
     file: str
     """`README`, the end of the path of one of the package's files, or an absolute path."""

@@ -1,4 +1,4 @@
-"""What agents say carries the sources as annotations."""
+"""Agents' answers carry their sources as annotations."""
 
 from typing import Any
 

@@ -21,7 +21,7 @@ def corrective(*texts: str, **options: Any) -> CorrectiveRetriever:
 
 
 def found(retriever: Any, query: str = "Who wrote Emma?") -> list[Document]:
-    """What it finds, sync and async alike."""
+    """Return its documents, sync and async alike."""
     documents: list[Document] = retriever.invoke(query)
     assert asyncio.run(retriever.ainvoke(query)) == documents
     return documents

@@ -1,4 +1,4 @@
-"""What counts as support, by graph."""
+"""Support of an answer, by graph."""
 
 from typing import Any
 

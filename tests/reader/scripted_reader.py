@@ -13,7 +13,7 @@ Read = Callable[[str, Passage], PassageReading]
 
 
 def reading(text: str, findings: Findings, relevant: float | None = None) -> PassageReading:
-    """What a reader that knows these answers finds in a text."""
+    """Return the reading of a reader that knows these answers."""
     spans = [
         Span(
             answer,

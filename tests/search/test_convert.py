@@ -1,4 +1,4 @@
-"""What files of each kind read as, and what is said of those that cannot be read."""
+"""The text of each kind of file, and the reason given for one that cannot be read."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Which files are found, and what is said of the rest."""
+"""Files that are found, and the reasons given for the rest."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who may call our HTTP servers."""
+"""Our HTTP servers answer only those who may call them."""
 
 import pytest
 from starlette.applications import Starlette

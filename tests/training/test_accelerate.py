@@ -18,7 +18,7 @@ FILES = {file.stem: file for file in (ROOT / "examples" / "accelerate").glob("*.
 
 
 def launched(name: str) -> Any:
-    """What ``accelerate launch`` makes of a file."""
+    """Run a file by ``accelerate launch``."""
     given = ["--config_file", str(FILES[name]), "--num_processes", "8", "-m", "x"]
     args, *_ = _validate_launch_command(launch_command_parser().parse_args(given))
     return args

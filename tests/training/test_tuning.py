@@ -187,7 +187,7 @@ def chat_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def texts(words: Any, row: InstructRow, longest: int = 1000) -> tuple[str, str]:
-    """What is read and what is learned of a row, with special tokens."""
+    """Return the prompt and the learned text of a row, with special tokens."""
     (one,) = instruct_examples([row], words, longest).rows
     pairs = list(zip(one["input_ids"].tolist(), one["labels"].tolist(), strict=True))
     learned = [i for i, label in pairs if label != MASKED]
