@@ -107,8 +107,8 @@ def read_retrieved(reader: Reader, rows: Sequence[Row], passages: Passages) -> l
 
 
 def find_answers(m: Measured, threshold: float) -> list[Answer]:
-    """Return what each passage says, as :class:`ReaderLLM` does with ``answer_above=threshold``; one
-    without anything to read says nothing, with a confidence of 0."""
+    """Return what each passage says, as :class:`ReaderLLM` does with ``answer_above=threshold``;
+    one without anything to read says nothing, with a confidence of 0."""
     return [
         state_answer(m.row.question, passage.text, reading.spans, threshold)
         if reading.spans

@@ -23,8 +23,8 @@ DIGESTS = {
     "groundness": "1c51e471bbcc7fe9",
     "utility": "902b695c8f9bdc52",
 }
-"""Digests of the prompts about Austen: tables 8 to 12 as printed, a line ``##``, and the case in the
-fields of the table's demonstrations."""
+"""Digests of the prompts about Austen: tables 8 to 12 as printed, a line ``##``, and the case in
+the fields of the table's demonstrations."""
 
 
 @pytest.mark.parametrize("name", CRITIQUE_PROMPTS)
