@@ -268,6 +268,7 @@ def test_files_that_are_not_read_are_named(read: Any, name: str, content: Any, r
 
 
 def test_files_that_are_too_large_are_not_read(docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (convert.MAX_BYTES, convert.MAX_UNPACKED) == (2**27, 2**29)  # as the docs say
     monkeypatch.setattr(convert, "MAX_BYTES", 2**20)
     monkeypatch.setattr(convert, "MAX_UNPACKED", 2**22)
     with zipfile.ZipFile(docs / "a.docx", "w", zipfile.ZIP_DEFLATED) as archive:
