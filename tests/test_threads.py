@@ -190,8 +190,10 @@ def test_settings_in_configurable_are_refused_not_ignored() -> None:
     given: Any = {"configurable": {"mode": "never", "theirs": 1}}
     with pytest.raises(BadSettings, match="context="):
         made.invoke({"question": "Who?"}, given)
-    # A LangGraph server copies the context there.
+    # A LangGraph server copies the context there, as JSON.
     assert made.invoke({"question": "Who?"}, given, context={"mode": "never"})["passages"] == []
+    copied: Any = {"hard_constraints": ["[Irrelevant]"], "options": ["A", "B"]}
+    assert made.invoke({"question": "Who?"}, {"configurable": copied}, context=copied)["answer"]
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["tasks", "threads"])

@@ -32,7 +32,8 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
         chosen, configurable = run.settings, run.config.get("configurable") or {}
         for name in configurable.keys() & type(chosen).model_fields.keys():
-            if configurable[name] != getattr(chosen, name):  # a server copies the context there
+            copied = chosen.merged({name: configurable[name]})  # by a server, from the context
+            if getattr(copied, name) != getattr(chosen, name):
                 reason = f'a setting is given as context={{"{name}": ...}}, not in configurable'
                 raise BadSettings(reason, name)
         question, message = _read_turn(state)
