@@ -116,7 +116,7 @@ async def _reranked(
 ) -> list[Document]:
     sync, asynchronous = reranker.compress_documents, reranker.acompress_documents
     with wrap_errors(RetrievalFailed, "the reranker"):
-        found = await run.call(sync, asynchronous, documents, query, run.config.get("callbacks"))
+        found = await run.call(sync, asynchronous, documents, query)
         given = as_documents(found, "the reranker")
     admitted, _ = await run.admit(given, "reranked documents")
     return admitted

@@ -172,12 +172,15 @@ class Reversing(BaseDocumentCompressor):
     """Keeps the last two documents, best last."""
 
     fails: bool = False
+    llm: Any = None
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Any = None
     ) -> list[Document]:
         if self.fails:
             raise ValueError("no reranker today")
+        if self.llm:  # as LangChain's own reranker asks one
+            self.llm.invoke(query, {"callbacks": callbacks})
         return [*reversed(documents)][:2]
 
 
@@ -197,6 +200,12 @@ def test_answers_are_written_from_what_the_reranker_kept(asynchronous: bool) -> 
     crag = create_crag(chat("Yes."), lambda _: [A, A, B], evaluator, reranker=Reversing())
     assert invoke(crag, {"question": "Who?"}, asynchronous)["passages"] == [B, A]
     assert evaluator.calls[0] == ["B // About B.", "About A."]
+
+
+@both
+def test_what_a_reranker_asks_a_model_is_counted(asynchronous: bool) -> None:
+    route = ranked(Reversing(llm=chat("2, 1")), asynchronous)["route"]
+    assert [step["model_calls"] for step in route if step["step"] == "retrieve"] == [1]
 
 
 @both
