@@ -53,7 +53,7 @@ class PagesWebSearch(WebSearch):
 
 
 def document(text: str, title: str = "") -> Document:
-    return Document(text, metadata={"title": title or text[:10], "source": "notes"})
+    return Document(text, metadata={"title": title or text[:10], "source": "notes"}, id=text)
 
 
 def run(texts: Sequence[str], llm: Any = None, web: WebSearch | None = None, **context: Any) -> Any:

@@ -110,6 +110,16 @@ async def test_a_new_turn_asks_for_itself(name: str, form: str) -> None:
     assert queries(web) == [QUERY, QUERY], "a turn that does not ask searches"
 
 
+@FORMS
+async def test_what_an_abandoned_pause_left_to_do_is_not_done(form: str) -> None:
+    graph = build("self_crag", PagesWebSearch(), checkpointer=InMemorySaver())
+    await run(graph, form, ASKED, THREAD, context=APPROVE)
+    result = await run(graph, form, ASKED, THREAD, context={"mode": "never"})
+    steps = [step["step"] for step in result["route"]]
+    assert steps[-2:] == ["write_answer", "recompose_knowledge"]
+    assert steps.count("generate_and_critique") == 1
+
+
 @EVERY
 @FORMS
 async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> None:

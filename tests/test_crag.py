@@ -46,6 +46,8 @@ def test_each_action_makes_its_knowledge(
     assert bool(result["web_results"]) == (action != "correct")
     assert bool(result["strips"]) == (action != "incorrect")
     assert all(text in result["answer"] for text in knowledge)
+    own = [piece for piece in result["knowledge"] if piece.metadata["source"] == "notes"]
+    assert [piece.id for piece in own] == texts[: len(own)], "a piece has its document's id"
 
 
 LONG = (

@@ -66,6 +66,14 @@ def test_tokens_are_bounded_too_and_the_first_candidates_written() -> None:
     assert result["stopped"] == "max_tokens"
 
 
+@pytest.mark.parametrize(("most", "fit"), [(3, 1), (4, 2), (5, 2), (6, 3), (8, 4)])
+def test_as_many_candidates_as_fit_are_written(most: int, fit: int) -> None:
+    graph = create_self_rag(ByRequest(write=write), lambda _: [document(t) for t in "ABCD"])
+    limits: Any = {"max_model_calls": most, "mode": "always", "depth": 1}
+    result = graph.invoke({"question": "Who?"}, context=limits)
+    assert [c["passage"] for c in result["candidates"]] == list(range(fit))
+
+
 def test_limits_count_what_models_report() -> None:
     first: Any = {**FREE, "prompt_tokens": None, "model_calls": 2}
     state = {"route": [first, {**FREE, "prompt_tokens": 90}]}

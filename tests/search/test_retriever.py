@@ -15,7 +15,13 @@ from langchain_core.tools import ToolException, tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
-from selfcorrect_rag.errors import BadArgument, NoDocument, RetrievalFailed, WebSearchFailed
+from selfcorrect_rag.errors import (
+    BadArgument,
+    ModelFailed,
+    NoDocument,
+    RetrievalFailed,
+    WebSearchFailed,
+)
 from selfcorrect_rag.search import Index, RetrieverWebSearch, as_web_search
 from selfcorrect_rag.search.retriever import AnyRetriever
 
@@ -113,7 +119,7 @@ def test_what_is_no_document_is_refused(found: Any, call: Call) -> None:
         call(AnyRetriever(lambda query: found), "invoke", "Emma")
 
 
-@pytest.mark.parametrize("error", [StopIteration, KeyError, RuntimeError])
+@pytest.mark.parametrize("error", [StopIteration, KeyError, RuntimeError, ModelFailed])
 def test_what_raises_is_a_typed_error_in_time(error: type[Exception], call: Call) -> None:
     def find(query: str) -> list[Document]:
         raise error("password=hunter22")
