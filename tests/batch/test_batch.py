@@ -52,6 +52,13 @@ def test_answers_are_in_the_order_of_the_questions(tmp_path: Path) -> None:
     assert Summary(**saved) == summary
 
 
+def test_equal_questions_are_one_row_if_what_is_kept_is_equal(tmp_path: Path) -> None:
+    file = write(tmp_path / "q.jsonl", *({"question": "a", "n": n} for n in (1, 2, 2)))
+    batch_questions(file, ECHO, tmp_path / "out", keep=("n",))
+    assert [row["kept"] for row in rows_of(tmp_path / "out")] == [{"n": 1}, {"n": 2}]
+    assert batch_questions(file, ECHO, tmp_path / "other").rows == 1
+
+
 def test_formats_of_questions(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", {"question": "one\u2028\ud800"}, "")
     (tmp_path / "b.csv").write_text('\ufeffquestion,schema,json\n"two\nlines",s,j\n')
@@ -129,6 +136,10 @@ def test_questions_that_all_fail_end_the_run(tmp_path: Path) -> None:
     with pytest.raises(AllFailed, match="the first 32 questions all failed: ValueError: no answer"):
         batch_questions(questions, SCRIPTED, tmp_path / "out", in_flight=4)
     assert 32 <= len(rows_of(tmp_path / "out")) < 64
+    with questions.open("a") as file:
+        file.write(json.dumps({"question": f"{tmp_path / 'calls'}|0.5|slow"}))
+    summary = batch_questions(questions, SCRIPTED, tmp_path / "other", in_flight=256)
+    assert (summary.rows, summary.failed) == (201, 200), "all are in flight before the first fails"
 
 
 def test_a_folder_has_one_run(tmp_path: Path) -> None:
@@ -138,6 +149,10 @@ def test_a_folder_has_one_run(tmp_path: Path) -> None:
         batch_questions(questions, ECHO, out)
     with pytest.raises(BadRun, match="was not made by this command"):
         batch_questions(questions, SCRIPTED, tmp_path)
+    with pytest.raises(BadRun, match=r"other settings \(config\)"):
+        batch_questions(questions, SCRIPTED, out, config={"passages": 3})
+    elsewhere = {"base_url": "http://other:8000", "engine_options": {"dtype": "float16"}}
+    assert batch_questions(questions, SCRIPTED, out, config=elsewhere).asked == 0
 
 
 def test_graphs_that_cannot_be_made(tmp_path: Path) -> None:

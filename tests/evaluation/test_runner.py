@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.evaluation.runner import AllFailed, arun_methods, run_methods
@@ -55,6 +56,9 @@ def test_a_changed_question_is_asked_again_and_mended_answers_are_not(tmp_path: 
     echo.spec = echo.spec._replace(kind="crag")
     assert run(changed, echo, tmp_path) == made
     assert echo.asked[3:] == ["q0", "q1"], "by other settings"
+    for document in (Document("a"), Document("b"), Document("b", metadata={"title": "t"})):
+        run([QUESTIONS[2]._replace(passages=(document,))], echo, tmp_path)
+    assert echo.asked[5:] == ["q2"] * 3, "by other passages"
 
 
 def test_no_question_begins_beyond_a_bound(tmp_path: Path) -> None:
@@ -72,6 +76,8 @@ def test_a_dead_endpoint_ends_the_run_and_keeps_its_rows(tmp_path: Path) -> None
     assert len(Journal(tmp_path / "rows.jsonl").rows) >= 8
     some = [Question("f", "fail"), *QUESTIONS]
     assert len(run(some, Echo(), tmp_path / "b").outcomes) == 21
+    some = [*(Question(f"f{n}", "fail") for n in range(10)), *QUESTIONS]
+    assert len(run(some, Echo(), tmp_path / "c", concurrency=12).outcomes) == 30, "12 at once"
 
 
 def test_what_a_folder_refuses(tmp_path: Path) -> None:

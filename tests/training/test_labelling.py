@@ -94,6 +94,9 @@ def test_a_model_that_fails_again_and_again_ends_the_run(tmp_path: Path) -> None
     with pytest.raises(EngineFailed, match=r"20 requests in a row failed, .*zero; the same com"):
         make(tmp_path, teacher, number=60, max_concurrency=1)
     assert len(lines(run_folder(tmp_path / "out") / "labels.jsonl")) == 9
+    patchy = Teacher(lambda prompt: 1 / 0 if len(patchy.asked) % 4 else label(prompt))
+    report = make(tmp_path / "patchy", patchy, max_concurrency=1)
+    assert report["failed"] == 32, "of 42, three in a row"
 
 
 def test_a_call_is_tried_several_times(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
