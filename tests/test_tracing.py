@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
+from langchain_core.tracers.context import collect_runs
 from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
 from langchain_core.tracers.schemas import Run
 
@@ -64,6 +65,15 @@ async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, 
     assert ("gossip", "retrieve") in of(runs, "retriever")
     assert ("FakeListChatModel", "gossip") in of(runs, "llm"), "under the retriever that asks it"
     assert not of(runs, "chain").count(("gossip", "retrieve")), "once"
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+async def test_listeners_that_join_each_call_anew_hear_all_calls(form: str) -> None:
+    graph = build("self_rag")
+    with collect_runs() as collector:
+        _ = graph.invoke(PLAIN) if form == "sync" else await graph.ainvoke(PLAIN)
+    heard = {run.name for run in collector.traced_runs}
+    assert heard == {"self_rag", "ScriptedReflectionLLM", "gossip"}
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.callbacks import Callbacks
+from langchain_core.callbacks import CallbackManager, Callbacks
 from langchain_core.globals import get_llm_cache
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.llms import BaseLLM
@@ -139,9 +139,12 @@ class ReflectionLLM(BaseLLM):
 
     def _is_unheard(self, callbacks: Callbacks) -> bool:
         """Return whether no callback, trace or cache of LangChain's takes part, so that its
-        ``generate`` would add nothing but time."""
-        given = self.callbacks or self.verbose or self.cache or get_llm_cache()
-        return getattr(callbacks, "handlers", None) == [] and not given
+        ``generate`` would add nothing but time. Some listeners, such as ``collect_runs``, join
+        each call anew."""
+        if getattr(callbacks, "handlers", None) != [] or self.cache or get_llm_cache():
+            return False
+        given = CallbackManager.configure(callbacks, self.callbacks, verbose=self.verbose)
+        return not given.handlers
 
     def _generate(
         self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from langchain_core.callbacks import CallbackManager
 from langchain_core.documents import Document
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
@@ -136,8 +137,8 @@ class FunctionRetriever(BaseRetriever):
 
     def _is_unheard(self, run: RunnableConfig) -> bool:
         """Whether nothing listens to retrievers, so that a run would only take time."""
-        handlers = getattr(run.get("callbacks"), "handlers", None)
-        return handlers is not None and all(each.ignore_retriever for each in handlers)
+        handlers = CallbackManager.configure(run.get("callbacks")).handlers
+        return all(each.ignore_retriever for each in handlers)
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: Any, run: Any = None, **options: Any
