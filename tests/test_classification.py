@@ -126,6 +126,7 @@ async def test_concurrent_calls_are_bounded_and_do_not_mix() -> None:
         ),
         # The first token of the label brings the end of the heading along.
         ([("Score: F", 0.5, {"Score: N": 0.25, "!": 0.25}), ("ully supported", 1)], (0.5, 0, 0.25)),
+        ([("Score: F", 0.5, {"Grade: N": 0.25}), ("ully supported", 1)], (0.5, 0, 0)),
     ],
 )
 def test_distributions_by_hand(pieces: Any, expected: tuple[float, ...]) -> None:
@@ -135,7 +136,10 @@ def test_distributions_by_hand(pieces: Any, expected: tuple[float, ...]) -> None
 def test_a_label_that_begins_another() -> None:
     task = Classification("", (LabelParser(("no", "no retrieval", "yes")),))
     pieces = [("no", 0.8, {"yes": 0.2}), (".", 0.75, {" ret": 0.25})]
-    assert masses(*pieces, task=task) == pytest.approx({"no": 0.6, "no retrieval": 0.2, "yes": 0.2})
+    expected = {"no": 0.6, "no retrieval": 0.2, "yes": 0.2}
+    assert masses(*pieces, task=task) == pytest.approx(expected)
+    pieces[1:] = [("\n", 0.75, {" ret": 0.25}), ("Because", 0.5)]  # what follows counts no more
+    assert masses(*pieces, task=task) == pytest.approx(expected)
 
 
 def test_the_label_need_not_be_the_likeliest() -> None:

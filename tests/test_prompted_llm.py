@@ -127,11 +127,19 @@ async def test_without_any_answer_the_model_failed_and_one_is_enough() -> None:
     with pytest.raises(EngineFailed, match=said):
         await graph.ainvoke(ASKED)
 
-    def half(prompt: str) -> Any:
-        return RateLimited() if is_writing(prompt) and "sequel" in prompt else reader(prompt)
+    for of_failed, first, last in (("sequel", None, "no text"), ("by Jane", "no text", None)):
 
-    result = create_self_rag(Provider(answer=half, **LOGPROBS), lambda q: PASSAGES).invoke(ASKED)
-    assert [c["dropped"] for c in result["candidates"]] == ["pruned by ISREL", None, "no text"]
+        def half(prompt: str, of_failed: str = of_failed) -> Any:
+            return RateLimited() if is_writing(prompt) and of_failed in prompt else reader(prompt)
+
+        graph = create_self_rag(Provider(answer=half, **LOGPROBS), lambda query: PASSAGES)
+        dropped = [c["dropped"] for c in graph.invoke(ASKED)["candidates"]]
+        assert dropped == ["pruned by ISREL", first, last]
+
+
+def test_support_is_not_asked_for_without_evidence() -> None:
+    (segment,) = generate(PromptedReflectionLLM(Provider(answer=lambda p: "4")))
+    assert [reflection["group"] for reflection in segment["reflections"]] == [Group.ISUSE]
 
 
 def test_an_answer_cut_at_a_limit_says_so() -> None:

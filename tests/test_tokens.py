@@ -69,7 +69,8 @@ def test_an_id_over_the_border_of_two_parts_goes_with_the_later_one() -> None:
         (26, "abcdefghij klmnop qrstu xyz"),
         (25, "abcdefghi klmnop qrstu xyz"),  # the longest of the first rank
         (22, "abcdef klmnop qrstu xyz"),  # down to the next one
-        (19, "abcd klmno qrstu xyz"),  # and then by turns
+        (20, "abcde klmno qrstu xyz"),  # and then by turns
+        (19, "abcd klmno qrstu xyz"),
         (10, "  qrstu xyz"),  # the next rank
         (5, "   xyz"),
     ],
