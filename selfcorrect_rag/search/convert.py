@@ -56,6 +56,8 @@ _CHROME_NAMES = re.compile(
 )
 _RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
 """The line below a Markdown table's header."""
+_ESCAPE = re.compile(r"(?ms)(^```.*?^```$)|\\([!-/:-@\[-`{-~])|(?<= ) +(?=\|)")
+"""In Markdown: code, which has no escapes; an escaped character; padding of a column."""
 _INLINE = "a abbr b code em font i kbd mark q s small span strong sub sup u wbr"
 
 
@@ -291,10 +293,11 @@ def _office(file: File) -> Iterator[Section]:
             sheet = f", {names[table.page_number - 1]}" if len(names) > 1 else ""
             yield from _sheet(table.cells, {"title": file.title + sheet})
         return
-    text, title = unescape(text).translate(_UNMENDED), None
+    text, title = text.translate(_UNMENDED), None
     if file.suffix in _TITLED:
         title = _first_title(text)
     elif file.suffix in MAIL:
+        text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
         title = result.metadata.get("subject")
         attached = ", ".join(result.metadata.get("attachments") or [])
         file.faults += [f"attachments are not read: {attached}"] if attached else []
@@ -313,7 +316,9 @@ def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, 
     except Exception as error:
         reason = f"broken, encrypted or of an unknown version: {_line(error)[:300]}"
         raise NotRead(reason) from error
-    text = re.sub(r"\\(?=[#*<>\[\]_`~])|(?<= ) +(?=\|)", "", result.content)
+    if form == "plain":
+        return result.content, result
+    text = _ESCAPE.sub(lambda found: found[1] or found[2] or "", result.content)
     return re.sub(r"-{4,} \|", "--- |", text), result
 
 

@@ -1,6 +1,7 @@
 """The text of each kind of file, and the reason given for one that cannot be read."""
 
 import gzip
+import html
 import io
 import json
 import zipfile
@@ -223,6 +224,24 @@ def test_html_main_content_with_tables(read: Any) -> None:
 )
 def test_other_kinds_and_encodings(read: Any, name: str, content: Any, text: str) -> None:
     assert [d.page_content for d in read(name, content)[0]] == [text]
+
+
+@pytest.mark.parametrize("kind", ["docx", "ipynb", "rst", "eml", "html"])
+def test_signs_stand_as_they_were_written(read: Any, kind: str) -> None:
+    text = r"Open C:\dir\new_file or \\srv\[x] at /?a=1&section=2 ! a < b"
+    document, escaped = docx.Document(), html.escape(text)
+    document.add_paragraph(text)
+    cell = {"cell_type": "markdown", "source": [text]}
+    content = {
+        "docx": saved(document),
+        "ipynb": json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}),
+        "rst": text,
+        "eml": f"Subject: Paths\nContent-Type: text/plain\n\n{text}\n",
+        "html": f"<p>{escaped}<pre>{escaped}</pre>",
+    }
+    (found,), problems = read(f"a.{kind}", content[kind])
+    assert problems == []
+    assert found.page_content.count(text) == (2 if kind == "html" else 1)
 
 
 def test_mail_with_its_subject_and_attachments(read: Any) -> None:
