@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import unescape
 from itertools import takewhile
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 128 * 2**20, 512 * 2**20
@@ -80,7 +81,7 @@ class File:
     """One file to convert, and what could not be read of it."""
 
     def __init__(self, path: Path, encoding: str | None) -> None:
-        self.path, self.suffix, self.encoding = path, path.suffix.lower(), encoding
+        self.suffix, self.encoding = path.suffix.lower(), encoding
         self.title = path.stem.replace("_", " ")
         self.faults: list[str] = []
         with path.open("rb") as file:
@@ -285,7 +286,8 @@ def _office(file: File) -> Iterator[Section]:
     elif zipfile.is_zipfile(io.BytesIO(file.data)):
         _mend(file)
     is_plain = file.suffix in MAIL + _SLIDES  # slides lose their notes in Markdown
-    kind = kreuzberg.detect_mime_type_from_path(file.path)
+    with NamedTemporaryFile(suffix=file.suffix) as empty:  # the file's own path may not be text
+        kind = kreuzberg.detect_mime_type_from_path(empty.name)
     text, result = _by_kreuzberg(file.data, kind, "plain" if is_plain else "markdown")
     if file.suffix in SHEETS:
         names = result.metadata.get("sheet_names") or []

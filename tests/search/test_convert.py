@@ -4,6 +4,7 @@ import gzip
 import html
 import io
 import json
+import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -242,6 +243,20 @@ def test_signs_stand_as_they_were_written(read: Any, kind: str) -> None:
     (found,), problems = read(f"a.{kind}", content[kind])
     assert problems == []
     assert found.page_content.count(text) == (2 if kind == "html" else 1)
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx", "eml", "html", "pdf"])
+def test_a_name_need_not_be_utf8(read: Any, kind: str) -> None:
+    book = openpyxl.Workbook()
+    book.active.append(["port 7070"])
+    content = {"xlsx": saved(book), "pdf": pdf("port 7070"), "eml": "To: a\n\nport 7070\n"}
+    try:
+        found, problems = read(
+            os.fsdecode(b"caf\xe9." + kind.encode()), content.get(kind, "port 7070")
+        )
+    except OSError:
+        pytest.skip("this file system refuses such names")
+    assert ("port 7070" in found[0].page_content, problems) == (True, [])
 
 
 def test_mail_with_its_subject_and_attachments(read: Any) -> None:
