@@ -122,7 +122,7 @@ def convert(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]
     if not found:
         raise NotRead("; ".join(file.faults) or "no text in it")
     for section in found:
-        section.metadata.setdefault("title", file.title)
+        section.metadata["title"] = _line(section.metadata.get("title") or "") or file.title
     return found, file.faults
 
 
@@ -238,7 +238,7 @@ def _json_rows(value: Any) -> Iterator[Section]:
 
 def _pdf(file: File) -> Iterator[Section]:
     _, result = _by_kreuzberg(file.data, "application/pdf", "plain")
-    title, empty = result.metadata.get("title") or file.title, 0
+    title, empty = result.metadata.get("title"), 0
     for page in result.pages:
         empty += not page["content"].strip()
         # U+0002 is a hyphen of the line's end, not of the word.

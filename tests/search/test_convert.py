@@ -259,6 +259,12 @@ def test_a_name_need_not_be_utf8(read: Any, kind: str) -> None:
     assert ("port 7070" in found[0].page_content, problems) == (True, [])
 
 
+def test_a_blank_title_is_not_one(read: Any) -> None:
+    row = '{"title": " ", "text": "Row."}'
+    assert read("a_b.json", row)[0][0].metadata["title"] == "a b"
+    assert read("a.eml", "Subject:  \nTo: a\n\nRow.\n")[0][0].metadata["title"] == "a"
+
+
 def test_mail_with_its_subject_and_attachments(read: Any) -> None:
     mail = (
         "Subject: Delivery\nFrom: a@example.org\nMIME-Version: 1.0\n"
