@@ -181,7 +181,8 @@ class _Pages:
 
 
 async def _posted(request: Request) -> dict[str, str]:
-    if int(request.headers.get("content-length", 0)) > MAX_BODY:
+    length = request.headers.get("content-length", "")  # none: a body without end
+    if not length.isdigit() or int(length) > MAX_BODY:
         raise HTTPException(413, f"a form has at most {MAX_BODY:,} bytes")
     form = await request.form(max_files=0, max_fields=200)
     return {name: str(value) for name, value in form.items()}

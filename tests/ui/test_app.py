@@ -208,6 +208,12 @@ def test_bad_forms_are_refused_and_keep_what_was_written(
         assert QUESTION in answer.text
 
 
+def test_a_form_of_unknown_length_is_refused(client: TestClient) -> None:
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    form = (block for block in [b"graph=crag&question=", b"x" * 300_000])
+    assert client.post("/ask", content=form, headers=kind).status_code == 413
+
+
 def test_other_pages_may_not_ask_and_ours_load_nothing_from_elsewhere(client: TestClient) -> None:
     for headers, status in ({"host": "evil.example"}, 400), ({"origin": "https://evil"}, 403):
         form = {"question": QUESTION, "graph": "self_rag"}
