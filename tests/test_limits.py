@@ -57,7 +57,7 @@ def test_a_candidate_goes_without_critique_if_that_does_not_fit() -> None:
     llm = ByRequest(write=write)
     result = ask(llm, max_model_calls=1, mode="always")
     assert llm._options[-1]["critique"] is False
-    assert "the first 1 of the candidates were written, without critique" in result["notes"][0]
+    assert "the first 1 of 2 candidates were written, without critique" in result["notes"][0]
 
 
 def test_tokens_are_bounded_too_and_the_first_candidates_written() -> None:

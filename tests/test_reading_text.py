@@ -40,7 +40,14 @@ from selfcorrect_rag.prompts.reading import (
             [3],
         ),
         ("[1](https://a.org)", None, None, []),
-        ("in [0, 1], in [2024], [1-3], [sic]", None, None, []),
+        ("[[1]](https://a.org), a[1][2], sys.argv[1], x = [1, 2]", None, None, []),
+        ("in [0, 1], in [2024], a[0], [1-999999999], [sic]", None, None, []),
+        ("She did [1-3].", "She did.", "She did [1][2][3].", [1, 2, 3]),
+        ("She did [2 – 3 and Docs 1].", "She did.", "She did [2][3][1].", [2, 3, 1]),
+        ("She did【3†notes】; [ 1; 2, and ^2 ]", "She did;", "She did [3]; [1][2]", [3, 1, 2]),
+        ("She did ([1]). (See [2])", "She did. (See)", "She did ([1]). (See [2])", [1, 2]),
+        ("She did [1-9], [3-1], [0].", None, "She did [1-9?], [3-1?], [0?].", []),
+        ("She did [1, 3-9].\n [2]", "She did.", "She did [1].\n [2]", [1, 2]),
         ("She did [7].", None, "She did [7?].", []),
         ("She did [2, 7].", "She did.", "She did [2].", [2]),
         ("She did [4].", "She did.", "She did.", []),
@@ -67,8 +74,10 @@ def test_marks_alone_leave_a_text(text: str) -> None:
 def test_marks_and_their_lists_are_bounded() -> None:
     for items, found in ((32, [1]), (33, [])):
         text = f"So [{', '.join(['1'] * items)}]."
-        assert [n for mark in marks_in(text) for n in mark.numbers] == found
-    assert len(list(marks_in("[1]" * 5_000))) == 1_000
+        assert [n for mark in marks_in(text, 4) for n in mark.numbers] == found
+    assert len(list(marks_in("[1]" * 5_000, 4))) == 1_000
+    (ranged,) = marks_in("So [1-2, 1-999, 7].", 4)
+    assert (ranged.numbers, ranged.missing) == ([1, 2], ["1-999", "7"])
 
 
 @pytest.mark.parametrize(
@@ -212,6 +221,7 @@ def test_the_sentence_that_states_an_answer(said: str, question: str, sentence: 
     ("read", "unit"),
     [
         (lambda text: read_marks(text, 9, {1}), "[1, "),
+        (lambda text: read_marks(text, 9, {1}), "[1 - 999 and [["),
         (RETRIEVE.read, "["),
         (read_numbers, "documents 1, "),
         (read_answer, "Answer: "),

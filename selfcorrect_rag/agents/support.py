@@ -135,7 +135,7 @@ def _prompts(
 
 
 def _without_marks(sentence: str) -> str:
-    for mark in reversed([*marks_in(sentence)]):
+    for mark in reversed([*marks_in(sentence, 0)]):
         sentence = sentence[: mark.start] + sentence[mark.end :]
     return " ".join(sentence.split())
 

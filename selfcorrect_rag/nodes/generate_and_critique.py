@@ -55,7 +55,7 @@ def generate_and_critique(
         if source == "knowledge":  # all of it, for each beam that wants evidence (appendix B.2)
             every = list(range(len(passages)))
             beams = [{**b, "retrieved": every if b["next"] == "retrieve" else []} for b in beams]
-        requests, is_critiqued, limit = _batch(model, {**state, "beams": beams}, settings)
+        requests, is_critiqued, limit, wanted = _batch(model, {**state, "beams": beams}, settings)
         question = question_text(state["question"], settings.instruction)
         prompts = await run.compute(
             lambda: [
@@ -87,7 +87,7 @@ def generate_and_critique(
         is_asked = is_critiqued and isinstance(model, PromptedReflectionLLM)
         update: Update = {"candidates": candidates, "notes": _notes(segments, is_asked)}
         if limit:
-            what = f"the first {len(segments)} of the candidates were written"
+            what = f"the first {len(segments)} of {wanted} candidates were written"
             marks = stopped(run, limit, what + ("" if is_critiqued else ", without critique"))
             update = {**update, **marks, "notes": [*update["notes"], *marks["notes"]]}
         return update
@@ -97,9 +97,9 @@ def generate_and_critique(
 
 def _batch(
     llm: ReflectionLLM, state: Mapping[str, Any], settings: SelfRAGSettings
-) -> tuple[list[Request], bool, Limit | None]:
-    """Return as many segments as the limits allow, at least one, whether they are critiqued, and
-    the limit that did not allow all."""
+) -> tuple[list[Request], bool, Limit | None, int]:
+    """Return as many segments as the limits allow, at least one, whether they are critiqued, the
+    limit that did not allow all, and the number that the beams want."""
 
     def limit(number: int) -> Limit | None:
         tokens = number * settings.segment_tokens
@@ -115,9 +115,9 @@ def _batch(
             requests.append((index, "none", None))
     met = limit(len(requests))
     if met is None:
-        return requests, True, None
+        return requests, True, None, len(requests)
     number = next((n for n in range(len(requests) - 1, 1, -1) if not limit(n)), 1)
-    return requests[:number], limit(number) != "max_model_calls", met
+    return requests[:number], limit(number) != "max_model_calls", met, len(requests)
 
 
 async def _add_options(

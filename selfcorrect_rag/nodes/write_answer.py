@@ -146,7 +146,8 @@ def cited_message(message: AIMessage, citations: Sequence[Citation]) -> AIMessag
     it. A message with anything but text, such as reasoning, stays as it is.
     """
     text = str(message.text)
-    marked = {number for mark in marks_in(text) for number in mark.numbers}
+    most = max((citation["number"] for citation in citations), default=0)
+    marked = {number for mark in marks_in(text, most) for number in mark.numbers}
     cited = [citation for citation in citations if citation["number"] in marked]
     if not cited or any(block["type"] != "text" for block in message.content_blocks):
         return message
@@ -158,7 +159,7 @@ def cited_message(message: AIMessage, citations: Sequence[Citation]) -> AIMessag
 
 def _annotations(text: str, citations: Sequence[Citation]) -> Iterator[blocks.Citation]:
     # All fields are there, since some providers refuse annotations that lack one.
-    marks = list(marks_in(text))
+    marks = list(marks_in(text, max(citation["number"] for citation in citations)))
     for citation in citations:
         source = shown_source(citation["source"])
         places = [(m.bracket, m.end) for m in marks if citation["number"] in m.numbers]

@@ -147,13 +147,18 @@ def _words(text: str) -> list[str]:
 
 # Citation marks
 
-_ITEM = r"(?:document )?[1-9]\d{0,2}"
+_RANGE = r"\d{1,3}(?:\s?[-\u2010-\u2015]\s?\d{1,3})?"
+_ITEM = rf"\s?\^?(?:(?:document|doc|passage|source)s?\.?\s)?{_RANGE}\s?"
+_LIST = rf"{_ITEM}(?:(?:,\s?and\b|[,;&]|\band\b){_ITEM}){{0,31}}"
 _MARK = re.compile(
-    # At most 32 numbers; ``[1](`` begins a link of Markdown.
-    rf"(?P<space>[ \t\xa0]{{0,3}})(?P<mark>\[{_ITEM}(?:, ?{_ITEM}){{0,31}}\])(?!\()",
+    # At most 32 items, not from 0; ``[1](`` begins a link; some models write 【1†source】.
+    r"(?:(?<=[^\s\xa0])[ \t\xa0]{1,9})?(?P<mark>[\[【](?!0[,;&\s]|(?<=\w\[)0)"
+    rf"(?P<items>{_LIST})\^?(?:†[^\]】\n]{{0,60}})?[\]】])(?!\(| ?=)",
     re.IGNORECASE | re.ASCII,
 )
-_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|`[^`\n]+`", re.DOTALL)
+_INDEX = re.compile(r"(?:=\s?|(?:\b(?:[a-z]|arr|args)|\w_\w*|\w\.[a-z]\w*)(?:\[\d\])*)\Z")
+"""The end of a text before a list, or before an index of ``x``, ``my_list`` or ``sys.argv``."""
+_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|`[^`\n]+`|\[\[[^\[\]\n]{0,99}\]\]\(", re.DOTALL)
 MOST_MARKS = 1_000
 """Marks that are read of a text; each becomes an annotation of the message."""
 
@@ -165,6 +170,7 @@ class Mark(NamedTuple):
     bracket: int
     end: int
     numbers: list[int]
+    missing: list[str]
 
 
 class Marked(NamedTuple):
@@ -176,8 +182,8 @@ class Marked(NamedTuple):
     """The answer with ``[n]`` for each cited document; ``[9?]`` marks a missing document."""
     numbers: list[int]
     """The cited documents."""
-    unknown: list[int]
-    """Numbers in marks that belong to no document."""
+    unknown: list[str]
+    """Numbers and ranges in marks that belong to no document, as written."""
     refused: list[int]
     """Marked documents that may not be cited."""
 
@@ -187,19 +193,19 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
 
     A mark without any document stays and cites nothing; neither does a refusal.
     """
-    marks = list(marks_in(text))
-    valid = [mark for mark in marks if min(mark.numbers) <= documents]
+    marks = list(marks_in(text, documents))
+    valid = [mark for mark in marks if mark.numbers]
     answer = _replace(text, valid, [""] * len(valid))
-    named = dict.fromkeys(n for mark in marks for n in mark.numbers)
-    known = [] if is_refusal(answer) else [n for n in named if n <= documents]
-    cited = [n for n in known if n in citable]
+    named = () if is_refusal(answer) else dict.fromkeys(n for mark in valid for n in mark.numbers)
+    cited = [n for n in named if n in citable]
     shown = [
         "".join(f"[{n}]" for n in mark.numbers if n in cited)
-        if min(mark.numbers) <= documents
-        else f"{text[mark.bracket : mark.end - 1]}?]"
+        if mark.numbers
+        else f"{text[mark.bracket : mark.end - 1]}?{text[mark.end - 1]}"
         for mark in marks
     ]
-    unknown, refused = [n for n in named if n > documents], [n for n in known if n not in citable]
+    unknown = list(dict.fromkeys(item for mark in marks for item in mark.missing))
+    refused = [n for n in named if n not in citable]
     return Marked(answer, _replace(text, marks, shown), cited, unknown, refused)
 
 
@@ -208,29 +214,37 @@ def without_marks(text: str) -> str:
     return read_marks(text, 0, ()).cited
 
 
-def marks_in(text: str) -> Iterator[Mark]:
-    """Yield the marks of a text in order, ``[1]`` or ``[1, 2]``; code and links hold none."""
+def marks_in(text: str, documents: int) -> Iterator[Mark]:
+    """Yield the marks of a text in order, such as ``[1]``, ``[1, 2]`` and ``[1-3]``."""
     spans = (match.span() for match in _CODE.finditer(text))
     start, end = next(spans, (len(text), len(text)))
     for match in islice(_MARK.finditer(text), MOST_MARKS):
-        while end <= match.start("mark"):
+        bracket = match.start("mark")
+        while end <= bracket:
             start, end = next(spans, (len(text), len(text)))
-        if match.start("mark") < start:
-            numbers = list(dict.fromkeys(map(int, re.findall(r"\d+", match["mark"]))))
-            yield Mark(match.start(), match.start("mark"), match.end(), numbers)
+        if bracket < start and not _INDEX.search(text[max(0, bracket - 40) : bracket]):
+            numbers, missing = dict[int, None](), []
+            for item in re.findall(_RANGE, match["items"]):
+                ends = [int(number) for number in re.findall(r"\d+", item)]
+                found = range(ends[0], ends[-1] + 1) if min(ends) and ends[-1] <= documents else ()
+                numbers |= dict.fromkeys(found)
+                missing += [] if found else [item]
+            yield Mark(match.start(), bracket, match.end(), list(numbers), missing)
 
 
 def _replace(text: str, marks: Sequence[Mark], by: Sequence[str]) -> str:
     """Replace each mark, with a space before; a removed one takes that space along, or if it begins
-    a line the one after it."""
+    a line the one after it, and parentheses that hold nothing else."""
     parts, end, last = [], 0, ""
     for mark, instead in zip(marks, by, strict=True):
         before = text[end : mark.bracket if instead else max(mark.start, end)]
         last = before[-1:] or last
         space = " " if instead and not last.isspace() and last not in "([]" else ""
-        parts += [before, space + instead]
         begins_line = not mark.bracket or text[mark.bracket - 1] == "\n"
         end = mark.end + (not instead and begins_line and text[mark.end : mark.end + 1] == " ")
+        if not instead and before.endswith("(") and text[end : end + 1] == ")":
+            before, end = before[:-1].rstrip(" "), end + 1
+        parts += [before, space + instead]
         last = instead[-1:] or last
     return "".join([*parts, text[end:]]).strip()
 
