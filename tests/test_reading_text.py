@@ -146,6 +146,7 @@ def test_a_text_without_options_and_the_question_for_the_option() -> None:
         ("Docs 9, 2 and 1 do. In 1931 [1, 3].", "In 1931 [1, 3].", [9, 2, 1, 3]),
         ("Document 3 says so.\n\n**Final answer:** 1931 [2]", "1931 [2]", [3, 2]),
         ("Answer: 1930\nNo.\nAnswer:\n1931.", "1931.", []),
+        ("In 1930? No. [2] In 1931. [1] [3]", "In 1931 [1] [3].", [2, 1, 3]),
         ("The answer: it is hard to say", "The answer: it is hard to say", []),
     ],
 )
@@ -226,6 +227,7 @@ def test_the_sentence_that_states_an_answer(said: str, question: str, sentence: 
         (read_numbers, "documents 1, "),
         (read_answer, "Answer: "),
         (read_answer, "\n \n"),
+        (read_answer, ". [1, 2] [3"),
         (lambda text: closed_answer(text, ["a"]), "answer is "),
         (sentences, ". A "),
     ],

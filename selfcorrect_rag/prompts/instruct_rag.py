@@ -111,6 +111,11 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 
+_LATE_MARKS = re.compile(
+    r"([.!?]) ?(\[\d{1,3}(?:, ?\d{1,3}){0,31}\](?: ?\[\d{1,3}\]){0,31})(?=\s|$)"
+)
+"""Marks behind the stop of the sentence that they belong to."""
+
 
 def read_answer(rationale: str) -> str:
     """Return what follows "Answer:" on a separate line, else the last paragraph's last sentence.
@@ -118,7 +123,8 @@ def read_answer(rationale: str) -> str:
     Of several such lines the last counts. Empty for an empty rationale.
     """
     said = [answer.strip(" \t*_") for answer in _ANSWER.findall(rationale)]
-    return (said or sentences(_paragraphs(rationale)[-1]) or [""])[-1]
+    last = _LATE_MARKS.sub(r" \2\1 ", _paragraphs(rationale)[-1])
+    return (said or sentences(last) or [""])[-1]
 
 
 def read_numbers(rationale: str) -> list[int]:
