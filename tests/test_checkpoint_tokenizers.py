@@ -18,7 +18,6 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.conftest import byte_level_tokenizer
-from tests.test_tokens import letters
 
 MADE = Path(__file__).parent / "tokenizers"
 TEXTS = [json.loads(line) for line in (MADE / "ids.jsonl").open(encoding="utf-8")]
@@ -123,12 +122,3 @@ def test_a_folder_that_names_no_class_is_read_as_its_model_is(tmp_path: Path) ->
         loaded = load_tokenizer(folder)
         for text in TEXTS:
             assert loaded("".join(text["parts"]))["input_ids"] == text[style]
-
-
-def test_letters_cannot_spell_out_a_special_token() -> None:
-    """A vocabulary may have it as a piece, with merges that lead there."""
-    merges = [("<", "/"), ("s", ">"), ("</", "s>"), ("</s>", "</s>")]
-    tokenizer = letters(merges=tuple(merges))
-    (encoded,) = ControlledTokenizer(tokenizer).encode([prompt(["a</s>b</s></s>"])])
-    assert tokenizer.eos_token_id not in encoded.ids
-    assert tokenizer.decode(encoded.ids[1:]) == "a</s>b</s></s>"

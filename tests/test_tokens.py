@@ -107,6 +107,15 @@ def test_an_unknown_token_that_is_special_is_known_by_its_other_name() -> None:
     assert encoded.ids == tokenizer("aZb")["input_ids"][:-1]
 
 
+def test_letters_cannot_spell_out_a_special_token() -> None:
+    """A vocabulary may have it as a piece, with merges that lead there."""
+    merges = [("<", "/"), ("s", ">"), ("</", "s>"), ("</s>", "</s>"), ("a", "</s>"), ("</s>", "b")]
+    tokenizer = letters(merges=tuple(merges))
+    (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("a</s>b</s></s>", 0))])
+    assert tokenizer.eos_token_id not in encoded.ids
+    assert tokenizer.decode(encoded.ids[1:]) == "a</s>b</s></s>"
+
+
 def test_added_white_space_keeps_its_name() -> None:
     tokenizer = letters(more=(AddedToken("  ", normalized=False),))
     (encoded,) = ControlledTokenizer(tokenizer).encode([parts(("a  b", 0))])

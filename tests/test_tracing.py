@@ -1,13 +1,19 @@
 """The runs of a trace: each call once, under what made it, with its model, tokens and scores."""
 
+from collections.abc import Iterator
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from langchain_core.caches import InMemoryCache
+from langchain_core.callbacks import get_usage_metadata_callback
 from langchain_core.documents import Document
+from langchain_core.globals import set_debug, set_llm_cache
 from langchain_core.runnables import RunnableConfig
-from langchain_core.tracers.context import collect_runs
+from langchain_core.tracers.context import collect_runs, tracing_v2_enabled
 from langchain_core.tracers.run_collector import RunCollectorCallbackHandler
 from langchain_core.tracers.schemas import Run
+from langsmith import Client
 
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.search import RetrieverWebSearch
@@ -67,13 +73,41 @@ async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, 
     assert not of(runs, "chain").count(("gossip", "retrieve")), "once"
 
 
+@pytest.fixture
+def _plain() -> Iterator[None]:
+    yield
+    set_debug(False)
+    set_llm_cache(None)
+
+
+@pytest.mark.usefixtures("_plain")
 @pytest.mark.parametrize("form", ["sync", "async"])
-async def test_listeners_that_join_each_call_anew_hear_all_calls(form: str) -> None:
-    graph = build("self_rag")
-    with collect_runs() as collector:
+async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any) -> None:
+    """Listeners of LangChain's that join each call anew, those of the model itself, and caches."""
+
+    async def answer(**fields: Any) -> int:
+        llm = ScriptedReflectionLLM(write=write, **fields)
+        graph = create_self_rag(llm, gossip)
         _ = graph.invoke(PLAIN) if form == "sync" else await graph.ainvoke(PLAIN)
-    heard = {run.name for run in collector.traced_runs}
-    assert heard == {"self_rag", "ScriptedReflectionLLM", "gossip"}
+        return len(llm.calls)
+
+    own, client, cache = Collector(), MagicMock(Client), InMemoryCache()
+    assert 0 < await answer(callbacks=[own]) <= len(own.traced_runs)
+    with collect_runs() as collector, get_usage_metadata_callback() as usage:
+        await answer()
+    names = {run.name for run in collector.traced_runs}
+    assert names == {"self_rag", "ScriptedReflectionLLM", "gossip"}
+    assert usage.usage_metadata["scripted"]["output_tokens"] > 10
+    with tracing_v2_enabled(client=client):
+        await answer()
+    client.create_run.assert_called()
+    assert await answer(cache=cache) > await answer(cache=cache) == 0
+    set_llm_cache(cache)
+    assert await answer() == 0
+    set_llm_cache(None)
+    set_debug(True)
+    await answer()
+    assert "llm:ScriptedReflectionLLM] Entering LLM run" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])

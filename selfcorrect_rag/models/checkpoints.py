@@ -116,7 +116,6 @@ def _as_official(tokenizer: Any, folder: Path, config: dict[str, Any]) -> Any:
         {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
     ]
     state["normalizer"] = {"type": "Sequence", "normalizers": spaces}
-    state["pre_tokenizer"] = None
     named = _json(folder / "special_tokens_map.json")
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": ""}
     for source in (config, named):

@@ -14,6 +14,7 @@ from langchain_core.outputs import ChatGeneration, LLMResult
 from langchain_core.runnables.config import run_in_executor
 
 from selfcorrect_rag.errors import ModelFailed, wrap_errors
+from selfcorrect_rag.models.chat_model import model_name
 from selfcorrect_rag.models.identity import described
 from selfcorrect_rag.prompts.parts import Prompt, prompt_of
 from selfcorrect_rag.reflection import TOKENS
@@ -143,20 +144,21 @@ class ReflectionLLM(BaseLLM):
         each call anew."""
         if getattr(callbacks, "handlers", None) != [] or self.cache or get_llm_cache():
             return False
-        given = CallbackManager.configure(callbacks, self.callbacks, verbose=self.verbose)
-        return not given.handlers
+        return not CallbackManager.configure(callbacks, self.callbacks).handlers
 
     def _generate(
         self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> LLMResult:
         options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
-        return _result(self._segments([prompt_of(text) for text in prompts], **options))
+        segments = self._segments([prompt_of(text) for text in prompts], **options)
+        return _result(segments, model_name(self))
 
     async def _agenerate(
         self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> LLMResult:
         options = {"max_tokens": self.max_tokens, **kwargs, "stop": stop or ()}
-        return _result(await self._asegments([prompt_of(text) for text in prompts], **options))
+        segments = await self._asegments([prompt_of(text) for text in prompts], **options)
+        return _result(segments, model_name(self))
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         params = super()._get_ls_params(stop, **kwargs)
@@ -195,14 +197,14 @@ def _checked(segments: list[Segment], prompts: int) -> list[Segment]:
     return segments
 
 
-def _result(segments: Sequence[Segment]) -> LLMResult:
-    generations = []
+def _result(segments: Sequence[Segment], name: str) -> LLMResult:
+    generations, about = [], {"model_name": name}
     for segment in segments:
         # As each prompt of a batch is a run of its own in traces, only a message has usage of its
         # own. The requests of a prompted model are runs too, whose tokens must not count twice.
         read, written = segment["prompt_tokens"], segment["tokens"]
         usage = UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
         own = None if segment.get("requests") else usage
-        message = AIMessage(segment["text"], usage_metadata=own)
+        message = AIMessage(segment["text"], usage_metadata=own, response_metadata=about)
         generations.append([ChatGeneration(message=message, generation_info=dict(segment))])
     return LLMResult(generations=generations)  # type: ignore[arg-type]
