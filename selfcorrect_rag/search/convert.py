@@ -12,6 +12,8 @@ import sys
 import zipfile
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from html import unescape
 from itertools import takewhile
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import Any, NamedTuple
 MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 128 * 2**20, 512 * 2**20
 SHEETS = (".csv", ".tsv", ".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
 MAIL = (".eml", ".msg")
-_TITLED = (".epub", ".fb2", ".ipynb", ".org", ".rst")
+_TITLED = (".epub", ".fb2", ".ipynb", ".org")
 """Kinds whose first heading is their title; office files often have a wrong one."""
 _OFFICE = (".doc", ".docm", ".docx", ".dotx", ".odt", ".rtf")
 _SLIDES = (".odp", ".ppsx", ".ppt", ".pptm", ".pptx")
@@ -34,32 +36,27 @@ _NOT_WESTERN = re.compile(
     r"[^\W\d_][¡-ª¬-º¼-¿×÷][^\W\d_]|[\xa1-\xaa\xac-\xba\xbc-\xff]{3}|[\x80-\x9f\ufffd]"
 )
 """Symbols within words, three accented letters in a row, undefined bytes: not Windows-1252."""
-_MENDS: tuple[tuple[str, bytes, bytes], ...] = (
-    # kreuzberg keeps what was moved away, and drops tabs, hard hyphens and <>&.
-    ("word/", rb"(?s)<w:moveFrom [^>]*[^>/]>.*?</w:moveFrom>", b""),
-    ("word/", rb"<w:p?tab ?/>", b'<w:t xml:space="preserve"> </w:t>'),
-    ("word/", rb"<w:noBreakHyphen ?/>", b"<w:t>-</w:t>"),
-    ("word/", rb"&lt;", "\ue000".encode()),
-    ("word/", rb"&gt;", "\ue001".encode()),
-    ("word/", rb"&amp;", "\ue002".encode()),
-    # It drops formulas without a stored value.
-    (
-        "xl/worksheets/",
-        rb'<c ([^>]*?)(?: t="\w+")?((?: [^>]*)?)><f[^>]*>([^<]+)</f>(?:<v ?/>|<v></v>)?</c>',
-        rb'<c \1\2 t="inlineStr"><is><t>=\3</t></is></c>',
-    ),
-)
-_UNMENDED = {0xE000: "<", 0xE001: ">", 0xE002: "&"}
-_CHROME = "nav header footer aside form script style noscript template iframe svg button dialog img"
+_WORD = {
+    "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+    "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
+}
+_UNSEEN = "//w:moveFrom | //mc:Fallback | //w:r[w:rPr/w:vanish[not(@w:val)]]"
+_SIGNS = {ord("<"): "\ue000", ord(">"): "\ue001", ord("&"): "\ue002"}
+"""Signs that kreuzberg drops from Word; each is put back in the text."""
+_CHROME = "nav footer aside script style noscript template iframe svg button dialog img"
 _CHROME_NAMES = re.compile(
     r"(?i)\b(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookie\w*|site-?header|site-?footer"
     r"|footer|banner|skip-?link|pagination|share|social|related)\b"
 )
 _RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
 """The line below a Markdown table's header."""
+_UNDERLINES = """=-~^"'*+#:."""
+"""Signs below a heading, in the usual order of levels."""
 _ESCAPE = re.compile(r"(?ms)(^```.*?^```$)|\\([!-/:-@\[-`{-~])|(?<= ) +(?=\|)")
 """In Markdown: code, which has no escapes; an escaped character; padding of a column."""
-_INLINE = "a abbr b code em font i kbd mark q s small span strong sub sup u wbr"
+_CLOCK = re.compile(r"^1899-12-3[01] | 00:00:00$")
+"""Excel's day of a time and time of a day."""
+_INLINE = "a abbr b code em font form i kbd mark q s small span strong sub sup u wbr"
 
 
 class NotRead(Exception):
@@ -163,21 +160,27 @@ def _outline(text: str, metadata: dict[str, Any], title: object) -> Iterator[Sec
         if name:
             path = [heading for heading in path if heading[0] < level] + [(level, name)]
         block.append(line)
-        has_body = has_body or (bool(line.strip()) and not name)
+        has_body = has_body or (re.search(r"\w", line) is not None and not name)
     yield section("\n".join(block))
 
 
 def _mark_headings(text: str) -> Iterator[tuple[str, int, str]]:
     """Yield each line of Markdown, the level of its heading, -1 in fenced code, and its name."""
-    fence = ""
-    for line in text.split("\n"):
-        mark = re.match(r" {0,3}(`{3,}|~{3,})", line)
+    fence, lines, is_ruler = "", text.split("\n"), False
+    for before, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+        mark = None if is_ruler else re.match(r" {0,3}(`{3,}|~{3,})", line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         heading = None if fence else re.match(r" {0,3}(#{1,6})[ \t]+(.*)", line)
-        name = re.sub(r"[*`]|\b_|_\b", "", heading[2].rstrip(" \t#")) if heading else ""
+        name = heading[2].rstrip(" \t#") if heading else ""
         level = len(heading[1]) if heading and name else -1 if fence or mark else 0
-        yield line, level, name
+        is_first = level == 0 and not re.search(r"\w|^---$", before)
+        rule = re.match(r"([=~^\"'*+#:.-])\1{2,}\s*$", below) if is_first else None
+        is_long = rule is not None and (rule[1] in "=-" or len(below) >= len(line))
+        is_ruler = is_long and bool(re.match(r"[^\s|>*+#-].*\w", line))
+        if rule and is_ruler:
+            name, level = line.strip(), _UNDERLINES.index(rule[1]) + 1
+        yield line, level, re.sub(r"[*`]|\b_|_\b", "", name)
 
 
 def _first_title(text: str) -> str | None:
@@ -189,7 +192,9 @@ def _front_matter(text: str) -> tuple[str, dict[str, Any]]:
     """Return the text without YAML front matter, and the front matter as metadata."""
     import yaml
 
-    found = re.match(r"\A---[ \t]*\n(.{0,20000}?\n)?---[ \t]*(?:\n|\Z)", text, re.DOTALL)
+    found = re.match(
+        r"\A---[ \t]*\n(?!\s*\n)(.{0,20000}?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", text, re.DOTALL
+    )
     try:
         # Aliases of aliases would become gigabytes of text.
         if not found or any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(found[1] or "")):
@@ -265,9 +270,11 @@ def _html(file: File) -> Iterator[Section]:
     size = len(body.text_content())
     for element in body.xpath(".//*"):
         names = " ".join(element.get(key, "") for key in ("class", "id", "role"))
-        is_chrome = element.tag in _CHROME.split() and not (is_marked and element.tag == "header")
-        is_named = _CHROME_NAMES.search(names) and len(element.text_content()) < size / 3
-        if (is_chrome or is_named) and element.getparent() is not None:
+        is_of_site = not is_marked and next(element.iterancestors("article"), None) is None
+        is_likely = element.tag == "form" or (element.tag == "header" and is_of_site)
+        is_small = len(element.text_content()) < size / 3
+        is_chrome = is_small and (is_likely or _CHROME_NAMES.search(names))
+        if (is_chrome or element.tag in _CHROME.split()) and element.getparent() is not None:
             element.drop_tree()
     etree.strip_tags(body, *_INLINE.split(), etree.Comment, etree.ProcessingInstruction)
     page = etree.tostring(body, encoding="unicode", method="html")
@@ -295,7 +302,7 @@ def _office(file: File) -> Iterator[Section]:
             sheet = f", {names[table.page_number - 1]}" if len(names) > 1 else ""
             yield from _sheet(table.cells, {"title": file.title + sheet})
         return
-    text, title = text.translate(_UNMENDED), None
+    text, title = text.translate({ord(sign): chr(old) for old, sign in _SIGNS.items()}), None
     if file.suffix in _TITLED:
         title = _first_title(text)
     elif file.suffix in MAIL:
@@ -321,24 +328,68 @@ def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, 
     if form == "plain":
         return result.content, result
     text = _ESCAPE.sub(lambda found: found[1] or found[2] or "", result.content)
-    return re.sub(r"-{4,} \|", "--- |", text), result
+    return re.sub(r"-{4,} \|", "--- |", text).replace("&#9;", " "), result
 
 
 def _mend(file: File) -> None:
-    out, formulas = io.BytesIO(), 0
+    from lxml import etree
+
+    parser, out = etree.XMLParser(resolve_entities=False), io.BytesIO()
+    formulas = 0
     with zipfile.ZipFile(io.BytesIO(file.data)) as old, zipfile.ZipFile(out, "w") as new:
         if sum(part.file_size for part in old.infolist()) > MAX_UNPACKED:
             raise NotRead(f"unpacks to more than {MAX_UNPACKED >> 20} MiB")
         for part in old.infolist():
             content = old.read(part)
-            for folder, pattern, mended in _MENDS:
-                if re.fullmatch(rf"{folder}\w+\.xml", part.filename):
-                    content, count = re.subn(pattern, mended, content)
-                    formulas += count * (file.suffix in SHEETS)
+            is_word = re.fullmatch(r"word/\w+\.xml", part.filename)
+            is_sheet = re.fullmatch(r"xl/worksheets/\w+\.xml", part.filename)
+            if is_word or (is_sheet and re.search(rb"<(f|mergeCell)\b", content)):
+                with suppress(etree.XMLSyntaxError):  # kreuzberg says what is wrong
+                    tree = etree.fromstring(content, parser)
+                    formulas += _mend_word(tree) if is_word else _mend_sheet(tree)
+                    content = etree.tostring(tree, encoding="utf-8")
             new.writestr(part.filename, content)
     file.data = out.getvalue()
     if formulas:
         file.faults.append(f"{formulas} formulas have no stored value: they stand as formulas")
+
+
+def _mend_word(tree: Any) -> int:
+    """Leave out what people do not see, and put text boxes after the paragraph that holds them."""
+    for element in tree.xpath(_UNSEEN, namespaces=_WORD):
+        element.getparent().remove(element)
+    for box in tree.xpath("//w:p//w:txbxContent", namespaces=_WORD):
+        paragraph = box.xpath("ancestor::w:p", namespaces=_WORD)[0]
+        for child in reversed(box):
+            paragraph.addnext(child)
+    for mark in tree.xpath("//w:r/w:tab | //w:r/w:ptab | //w:r/w:noBreakHyphen", namespaces=_WORD):
+        mark.text = "-" if mark.tag.endswith("Hyphen") else " "
+        mark.tag = f"{{{_WORD['w']}}}t"
+        mark.set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
+    for element in tree.iter("{*}t"):
+        element.text = (element.text or "").translate(_SIGNS)
+    return 0
+
+
+def _mend_sheet(tree: Any) -> int:
+    """Repeat a merged cell in each of its rows; show formulas without a stored value."""
+    cells = {cell.get("r"): cell for cell in tree.iter("{*}c")}
+    rows = {row.get("r"): row for row in tree.iter("{*}row")}
+    formulas = 0
+    for cell in cells.values():
+        formula, value = cell.find("{*}f"), cell.findtext("{*}v")
+        if formula is not None and formula.text and not value:
+            cell[:] = [formula]
+            cell.set("t", "str")
+            formula.tag, formula.text = cell.tag.removesuffix("c") + "v", f"={formula.text}"
+            formulas += 1
+    for merged in tree.iter("{*}mergeCell"):
+        for column, first, last in re.findall(r"([A-Z]+)(\d+):[A-Z]+(\d+)", merged.get("ref", "")):
+            for number in map(str, range(int(first) + 1, int(last) + 1)):
+                if column + first in cells and number in rows:
+                    rows[number].append(deepcopy(cells[column + first]))
+                    rows[number][-1].set("r", column + number)
+    return formulas
 
 
 def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator[Section]:
@@ -346,7 +397,7 @@ def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator
 
     Rows of one cell above the headings, such as a sheet's title, are text.
     """
-    cells = ([_line(cell).removesuffix(" 00:00:00") for cell in row] for row in table)
+    cells = ([_CLOCK.sub("", _line(cell)) for cell in row] for row in table)
     rows = [row for row in cells if any(row)]
     width = max((sum(map(bool, row)) for row in rows), default=0)
     above = next((i for i, row in enumerate(rows) if width < 2 or sum(map(bool, row)) > 1), 0)
@@ -361,7 +412,7 @@ def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator
 
 READERS: dict[str, Callable[[File], Iterator[Section]]] = {
     **dict.fromkeys((*SHEETS, *MAIL, *_TITLED, *_OFFICE, *_SLIDES), _office),
-    **dict.fromkeys((".md", ".markdown", ".mdx", ".qmd", ".rmd"), _markdown),
+    **dict.fromkeys((".md", ".markdown", ".mdx", ".qmd", ".rmd", ".rst"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json),
     ".pdf": _pdf,

@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,23 @@ def test_front_matter_is_metadata(read: Any, front: str, fields: dict[str, Any])
     assert ("- a list" in found.page_content) == ("- a list" in front)
 
 
+@pytest.mark.parametrize("name", ["a.md", "a.rst"])
+def test_underlined_headings(read: Any, name: str) -> None:
+    text = "====\nPump\n====\n\nIt hums.\n\nOil\n---\n\nWeekly.\n\nno heading: one\ntwo\n---\n"
+    pump, oil = read(name, text)[0]
+    assert known(pump) == {"title": "Pump", "heading": "Pump"}
+    assert known(oil) == {"title": "Pump", "heading": "Pump > Oil"}
+    (code,) = read("b.rst", "Oil\n~~~\n\n~~~\n# no heading\n~~~\n")[0]
+    assert known(code) == {"title": "Oil", "heading": "Oil"}
+
+
+def test_a_rule_is_not_front_matter(read: Any) -> None:
+    (found,), _ = read("a.md", "---\n\nThe pump: it hums.\n\n---\n\nMore.\n")
+    assert "The pump: it hums." in found.page_content
+    (found,), _ = read("a.md", "---\ntitle: Leave\n...\n27 days.\n")
+    assert (found.metadata["title"], found.page_content) == ("Leave", "27 days.")
+
+
 def test_front_matter_with_aliases_is_text(read: Any) -> None:
     front = "---\na: &a [word, word]\nb: &b [*a, *a]\ntitle: [*b, *b]\n---\n"
     (found,), _ = read("leave.md", f"{front}\n27 days.\n")
@@ -165,6 +183,37 @@ def test_word_keeps_what_people_see(read: Any) -> None:
         assert (known(found), problems) == ({"title": "contract", "heading": "Terms"}, [])
 
 
+def test_word_keeps_text_boxes_and_the_paragraph_that_holds_one(read: Any) -> None:
+    box = "<w:txbxContent><w:p><w:r><w:t>In the box.</w:t></w:r></w:p></w:txbxContent>"
+    names = WORD + ' xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+    document = docx.Document()
+    paragraph = document.add_paragraph("It holds a box.")._p
+    paragraph.append(
+        parse_xml(
+            f"<w:r {names}><mc:AlternateContent><mc:Choice Requires='wps'><w:drawing>{box}"
+            f"</w:drawing></mc:Choice><mc:Fallback><w:pict>{box}</w:pict></mc:Fallback>"
+            "</mc:AlternateContent></w:r>"
+        )
+    )
+    paragraph.append(parse_xml(f"<w:r {WORD}><w:rPr><w:vanish/></w:rPr><w:t>HIDDEN</w:t></w:r>"))
+    (found,), _ = read("a.docx", saved(document))
+    assert found.page_content == "It holds a box.\n\nIn the box."
+
+
+def test_excel_repeats_merged_cells_and_shows_times(read: Any) -> None:
+    book = openpyxl.Workbook()
+    sheet = book.active
+    for row in (["Region", "At"], ["North", time(14, 30)], [None, time(9)], ["South", date.max]):
+        sheet.append(row)
+    sheet.merge_cells("A2:A3")
+    (found,), _ = read("a.xlsx", saved(book))
+    assert found.page_content.split("\n") == [
+        "Region: North; At: 14:30:00",
+        "Region: North; At: 09:00:00",
+        "Region: South; At: 9999-12-31",
+    ]
+
+
 def test_slides_with_tables_and_notes(read: Any) -> None:
     deck = pptx.Presentation()
     slide = deck.slides.add_slide(deck.slide_layouts[1])
@@ -200,12 +249,28 @@ def test_html_main_content_with_tables(read: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<form><p>A page in a form.<input name=a></form>", "A page in a form."),
+        (
+            "<header>Site</header><article><header>Post</header><p>One.</article>"
+            "<article>Two.<form>Subscribe</form></article><p>And more of it.",
+            "Post\n\nOne.\n\nTwo.\n\nAnd more of it.",
+        ),
+    ],
+)
+def test_html_in_forms_and_articles(read: Any, page: str, text: str) -> None:
+    (found,), _ = read("a.html", page)
+    assert found.page_content == text
+
+
+@pytest.mark.parametrize(
     ("name", "content", "text"),
     [
         ("a.html", '<meta charset="windows-1251"><p>Приказ'.encode("cp1251"), "Приказ"),
         ("a.txt", "приказ".encode("utf-16"), "приказ"),
         ("a.txt", "naïve – café".encode("cp1252"), "naïve – café"),
-        ("a.rst", "Notes\n=====\n\nPort 7070.\n", "# Notes\n\nPort 7070."),
+        ("a.rst", "Notes\n=====\n\nPort 7070.\n", "Notes\n=====\n\nPort 7070."),
         (
             "a.ipynb",
             json.dumps(
