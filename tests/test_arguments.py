@@ -13,7 +13,7 @@ from langchain_core.tools import tool
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.errors import BadArgument, EvaluatorFailed
+from selfcorrect_rag.errors import BadArgument, EvaluatorFailed, NoDocument
 from selfcorrect_rag.models import from_name
 from tests.crag_runs import WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
@@ -93,7 +93,10 @@ def test_a_vector_store_or_an_async_function_retrieves(name: str) -> None:
     for asynchronous in (False, True):
         result = run(graph, asynchronous, context={"passages": 6})
         assert [TEXT in d.page_content for d in result["passages"]] == [True] * 6
-    assert run(factories(retriever=afind)[name](), True)["passages"] == PAGES
+    graph = factories(retriever=afind)[name]()
+    assert run(graph, True)["passages"] == PAGES
+    with pytest.raises(NoDocument, match="is async: run the graph with ainvoke or astream"):
+        run(graph)
 
 
 @GRAPHS

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import RetryPolicy
@@ -236,16 +235,3 @@ async def test_a_retry_policy_is_tried_before_a_fault_counts(form: str, graph: s
     result = await run(parts.build(graph, retry_policy=policy), form, ASKED, THREAD)
     assert result["passages"]
     assert not [note for note in result["notes"] if "retriever" in note]
-
-
-@pytest.mark.parametrize("graph", ALL)
-async def test_an_async_retriever_in_a_sync_run_says_so(graph: str) -> None:
-    async def found(query: str) -> list[Document]:
-        return [document("Emma")]
-
-    parts = Parts()
-    parts.retriever = found  # type: ignore[assignment]
-    built = parts.build(graph)
-    with pytest.raises(SelfCorrectError, match="is async: run the graph with ainvoke or astream"):
-        built.invoke(ASKED, THREAD)
-    assert (await built.ainvoke(None, THREAD))["answer"]

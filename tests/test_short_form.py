@@ -15,14 +15,7 @@ from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import TOKENS, UTILITY, Group
 from selfcorrect_rag.state import Candidate
 from tests.conftest import byte_level_tokenizer, talkative
-from tests.scripted import (
-    FULL,
-    RELEVANT,
-    USEFUL,
-    ScriptedReflectionLLM,
-    document,
-    segment,
-)
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
 LIMIT = 40
 QUESTIONS = [f"Question {i}: who wrote it?" for i in range(4)]

@@ -1,4 +1,4 @@
-"""The runs of a trace: each call once, under what made it, with its model, tokens and scores."""
+"""Traces, in which each call is one run with its model, tokens and scores; sync and async alike."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,10 @@ from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ANSWER, PLAIN, build, chat, gossip, write
 from tests.prompted_runs import opinion
 from tests.providers import LOGPROBS, Provider
-from tests.scripted import ScriptedReflectionLLM, document
+from tests.scripted import ScriptedReflectionLLM, document, timeless
+
+FORMS = pytest.mark.parametrize("form", ["sync", "async"])
+GRAPHS = pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
 
 
 class Collector(RunCollectorCallbackHandler):
@@ -57,8 +60,17 @@ def of(runs: list[tuple[Run, Run | None]], kind: str) -> list[tuple[str, str]]:
     return [(run.name, parent.name) for run, parent in runs if run.run_type == kind and parent]
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
-@pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+@GRAPHS
+async def test_stream_and_astream(graph: str) -> None:
+    made = build(graph)
+    options: Any = {"stream_mode": ["updates", "custom", "values"], "context": {"passages": 2}}
+    now = list(made.stream(PLAIN, **options))
+    later = [chunk async for chunk in made.astream(PLAIN, **options)]
+    assert timeless(now) == timeless(later)
+
+
+@FORMS
+@GRAPHS
 async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, form: str) -> None:
     runs = await traced(build(graph), form)
     models = [run for run, _ in runs if run.run_type == "llm"]
@@ -81,7 +93,7 @@ def _plain() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_plain")
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any) -> None:
     """Listeners of LangChain's that join each call anew, those of the model itself, and caches."""
 
@@ -110,7 +122,7 @@ async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any)
     assert "llm:ScriptedReflectionLLM] Entering LLM run" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 async def test_each_part_of_crag_is_one_run(form: str) -> None:
     web = RetrieverWebSearch(gossip, "pages")
     runs = await traced(create_crag(chat(ANSWER), shelf, WordEvaluator(), web), form)
@@ -124,7 +136,7 @@ async def test_each_part_of_crag_is_one_run(form: str) -> None:
         assert run.outputs == {"scores": WordEvaluator().score("", run.inputs["passages"])}
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 async def test_each_prompt_of_a_batch_has_its_own_tokens(form: str) -> None:
     runs = await traced(create_self_rag(ScriptedReflectionLLM(write=write), shelf), form)
     models = [(run, parent) for run, parent in runs if run.run_type == "llm" and parent]
