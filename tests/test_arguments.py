@@ -11,6 +11,8 @@ from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import ConfigurableField
 from langchain_core.tools import tool
 from langchain_core.vectorstores import InMemoryVectorStore
+from langgraph.cache.memory import InMemoryCache
+from langgraph.types import RetryPolicy
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import BadArgument, EvaluatorFailed, NoDocument
@@ -106,6 +108,33 @@ def test_models(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = factories(llm=MODELS[form](), follow_up=MODELS[form]())[name]()
     for asynchronous in (False, True):
         assert "Jane Austen" in run(graph, asynchronous)["answer"]
+
+
+CALLING = {
+    "self_rag": "decide_retrieval generate_and_critique retrieve",
+    "crag": "grade_documents refine_strips select_web_strips retrieve rewrite_query web_search "
+    "generate",
+    "self_crag": "decide_retrieval generate_and_critique grade_documents refine_strips "
+    "select_web_strips retrieve rewrite_query web_search",
+    "instruct_rag": "retrieve write_rationale",
+}
+UNCACHED = {"retrieve", "rewrite_query", "web_search", "generate", "write_rationale"}
+
+
+@GRAPHS
+def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(name: str) -> None:
+    calling, policy = {*CALLING[name].split()}, RetryPolicy(max_attempts=2)
+    given = {"retry_policy": policy, "cache": InMemoryCache(), "follow_up": chat()}
+    for options, retried, cached in (
+        (given, calling | {"rewrite_follow_up"}, calling - UNCACHED),
+        ({}, set[str](), set[str]()),
+    ):
+        graph = factories(**options)[name]()
+        nodes = graph.builder.nodes
+        assert graph.name == name
+        assert {n for n in nodes if nodes[n].retry_policy == policy} == retried
+        assert {n for n in nodes if nodes[n].cache_policy} == cached
+        assert all(nodes[n].retry_policy is None for n in nodes.keys() - retried)
 
 
 REFUSED: list[tuple[str, Any, str]] = [

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import ConfigurableField
@@ -14,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
 from langgraph.types import RetryPolicy
 
-from selfcorrect_rag import create_self_rag
+from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.errors import ModelFailed, NoQuestion, RetrievalFailed
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import LONG
@@ -23,6 +24,7 @@ from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask, ca
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.settings import SelfRAGSettings, Settings
 from selfcorrect_rag.state import SelfRAGState
+from tests.crag_runs import WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
 QUESTION: Any = {"question": "Who?"}
@@ -222,9 +224,30 @@ def test_a_result_that_a_limit_cut_is_not_taken_for_a_whole_one() -> None:
     assert (len(whole["candidates"]), whole["stopped"]) == (2, None)
 
 
-def test_without_a_cache_there_is_no_policy_and_configurable_models_have_none() -> None:
-    nodes = make(named("red"), None).builder.nodes.values()
-    assert all(node.cache_policy is None for node in nodes)
+def test_crag_grades_and_refines_again_only_what_changed() -> None:
+    evaluator, cache = WordEvaluator(), InMemoryCache()
+
+    def asked(text: str, page: str, **options: Any) -> int:
+        """Return how often the evaluator is asked: for documents, their strips, the web's."""
+        before = len(evaluator.calls)
+        found, pages = [Document(text)], [Document(page)]
+        graph = create_crag(
+            chat("Yes."), lambda _: found, evaluator, lambda _: pages, cache=cache, **options
+        )
+        graph.invoke(QUESTION)
+        return len(evaluator.calls) - before
+
+    assert asked("Vague.", "Gold.") == 3
+    assert asked("Vague.", "Gold.") == 0
+    assert asked("Vague.", "Gold bars.") == 1
+    assert asked("Vague too.", "Gold.") == 2
+    kept: list[list[str]] = []
+    for _ in range(2):  # a filter of one's own is not cached
+        asked("Vague.", "Gold.", strip_filter=lambda _, strips: kept.append(strips) or [True])
+    assert kept == [["Vague."], ["Gold."]] * 2
+
+
+def test_configurable_models_have_no_cache_policy() -> None:
     model = chat("Red.").configurable_fields(responses=ConfigurableField(id="responses"))
     llm = PromptedReflectionLLM(model)
     for asked in (model, llm, ChatEvaluator(model)):
