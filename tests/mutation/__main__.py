@@ -126,11 +126,13 @@ def run(module: str) -> tuple[int, list[str]]:
     shutil.rmtree(WORKPLACE, ignore_errors=True)
     WORKPLACE.mkdir(parents=True)
     try:
-        (WORKPLACE / "tests").symlink_to(ROOT / "tests")
+        for name in ("tests", "docs"):  # tests read a page
+            (WORKPLACE / name).symlink_to(ROOT / name)
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "selfcorrect_rag", WORKPLACE / "selfcorrect_rag", ignore=ignored)
         options = {
             "source_paths": ["selfcorrect_rag"],
+            "also_copy": ["docs"],
             "only_mutate": [f"selfcorrect_rag/{module}.py"],
             "process_isolation": "fork",
             "pytest_add_cli_args": [f"-p{plugin}" for plugin in PLUGINS],
