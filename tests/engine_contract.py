@@ -118,7 +118,7 @@ class EngineContract:
         expected = llm.invoke(PROMPTS[0], max_tokens=12)
         kept = asyncio.ensure_future(llm.ainvoke(PROMPTS[0], max_tokens=12))
         dropped = asyncio.ensure_future(llm.abatch(PROMPTS * 4, max_tokens=12))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         dropped.cancel()
         with pytest.raises(asyncio.CancelledError):
             await dropped

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -136,19 +135,11 @@ async def test_concurrent_callers_do_not_mix_and_a_bad_pair_fails_only_its_call(
     assert isinstance(bad, EvaluatorFailed)
 
 
-def test_concurrent_calls_wait_for_each_other() -> None:
-    evaluator, inside, met = make(), list[int](), list[int]()
-
-    def enter(*_: object) -> None:
-        met.append(len(inside))
-        inside.append(1)
-        time.sleep(0.02)
-
-    evaluator._model.register_forward_pre_hook(enter)
-    evaluator._model.register_forward_hook(lambda *_: inside.clear())
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(evaluator.score, [QUESTION] * 4, [PASSAGES[:1]] * 4))
-    assert met == [0] * 4
+def test_a_call_waits_until_another_has_ended() -> None:
+    evaluator, locked = make(), list[bool]()
+    evaluator._model.register_forward_hook(lambda *_: locked.append(evaluator._lock.locked()))
+    evaluator.score(QUESTION, PASSAGES[:1])
+    assert (locked, evaluator._lock.locked()) == ([True], False)
 
 
 def ids(question: str, passage: str) -> list[int]:

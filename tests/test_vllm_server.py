@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from langchain_core.documents import Document
 from pydantic import SecretStr
@@ -125,7 +126,8 @@ def test_prompts_of_one_call_are_one_request_and_come_back_in_order(loopback: Lo
 def test_a_server_that_never_answers(loopback: Loopback) -> None:
     hold = threading.Event()
     with connect(loopback) as llm:
-        llm._runner.engine._client.timeout = 0.3  # type: ignore[attr-defined]
+        client: Any = llm._runner.engine._client  # type: ignore[attr-defined]
+        client.timeout = httpx.Timeout(None, read=0.3)
         loopback.answers["/v1/completions"] = lambda body: (int(hold.wait(30)), None)
         with pytest.raises(EngineFailed, match=r"no answer .*ReadTimeout.* raise timeout"):
             decide(llm)

@@ -1,4 +1,4 @@
-"""A graph with a model that can be slow, and that records each call before it answers."""
+"""A graph with a model that can be held, and that records each call before it answers."""
 
 import asyncio
 import os
@@ -10,7 +10,8 @@ from typing_extensions import TypedDict
 
 
 class Turn(TypedDict, total=False):
-    """A question ``FILE|SECONDS|NAME``: where the call is recorded, and how long it takes."""
+    """A question ``FILE|HELD|NAME``: where the call is recorded, and whether it is held back until
+    there is a file ``FILE.released``."""
 
     question: str
     answer: str
@@ -18,10 +19,12 @@ class Turn(TypedDict, total=False):
 
 async def model(state: Turn) -> Turn:
     """Record the process and the name, wait, and answer; a name with ``fails`` fails."""
-    path, seconds, name = state["question"].split("|")
+    path, held, name = state["question"].split("|")
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"{os.getpid()} {name}\n")
-    await asyncio.sleep(float(seconds))
+    await asyncio.sleep(0)
+    while held and not os.path.exists(f"{path}.released"):
+        await asyncio.sleep(0.02)
     if "fails" in name and not os.path.exists(f"{path}.mended"):
         raise ValueError("no answer")
     return {"answer": f"answer to {name}"}

@@ -23,7 +23,7 @@ def write(path: Path, *rows: Any) -> Path:
 
 def scripted(folder: Path, *names: str) -> Path:
     """Questions to the scripted graph, which records its calls in ``folder / "calls"``."""
-    rows = [{"question": f"{folder / 'calls'}|0|{name}"} for name in names]
+    rows = [{"question": f"{folder / 'calls'}||{name}"} for name in names]
     return write(folder / "questions.jsonl", *rows)
 
 
@@ -137,7 +137,7 @@ def test_questions_that_all_fail_end_the_run(tmp_path: Path) -> None:
         batch_questions(questions, SCRIPTED, tmp_path / "out", in_flight=4)
     assert 32 <= len(rows_of(tmp_path / "out")) < 64
     with questions.open("a") as file:
-        file.write(json.dumps({"question": f"{tmp_path / 'calls'}|0.5|slow"}))
+        file.write(json.dumps({"question": f"{tmp_path / 'calls'}||last"}))
     summary = batch_questions(questions, SCRIPTED, tmp_path / "other", in_flight=256)
     assert (summary.rows, summary.failed) == (201, 200), "all are in flight before the first fails"
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from langchain_core.documents import Document
 
@@ -39,8 +40,10 @@ def ray() -> Iterator[Any]:
         yield module
 
 
-def slow_questions(folder: Path, number: int, seconds: float) -> Path:
-    rows = [{"question": f"{folder / 'calls'}|{seconds}|n{i}"} for i in range(number)]
+def questions_to(folder: Path, number: int) -> Path:
+    """Questions, of which those after the first 20 are held back."""
+    held = [""] * 20 + ["held"] * (number - 20)
+    rows = [{"question": f"{folder / 'calls'}|{held[i]}|n{i}"} for i in range(number)]
     return write(folder / "questions.jsonl", *rows)
 
 
@@ -84,7 +87,7 @@ def test_rows_are_those_of_a_local_run(
 
 
 def test_a_killed_actor_is_replaced(ray: Any, tmp_path: Path) -> None:
-    questions, out = slow_questions(tmp_path, 60, 0.1), tmp_path / "out"
+    questions, out = questions_to(tmp_path, 60), tmp_path / "out"
     finished: set[str] = set()
     killed: list[int] = []
 
@@ -93,6 +96,7 @@ def test_a_killed_actor_is_replaced(ray: Any, tmp_path: Path) -> None:
         killed.append(calls(tmp_path)[0][0])
         os.kill(killed[0], signal.SIGKILL)
         finished.update(journaled(out))
+        (tmp_path / "calls.released").touch()
 
     killer = threading.Thread(target=kill_one)
     killer.start()
@@ -106,7 +110,7 @@ def test_a_killed_actor_is_replaced(ray: Any, tmp_path: Path) -> None:
 
 
 def test_a_killed_driver_is_resumed(ray: Any, tmp_path: Path) -> None:
-    questions, out = slow_questions(tmp_path, 80, 0.05), tmp_path / "out"
+    questions, out = questions_to(tmp_path, 80), tmp_path / "out"
     address = ray.get_runtime_context().gcs_address
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(questions), str(out), address],
@@ -117,10 +121,10 @@ def test_a_killed_driver_is_resumed(ray: Any, tmp_path: Path) -> None:
     wait_for(lambda: len(journaled(out)) >= 15)
     driver.kill()
     driver.wait()
-    time.sleep(1)  # until Ray has ended its actors
-    before = journaled(out)
-    assert 15 <= len(before) < 80
-    done = calls(tmp_path)
+    wait_for(lambda: not any(psutil.pid_exists(pid) for pid, _ in calls(tmp_path)))
+    before, done = journaled(out), calls(tmp_path)
+    assert 15 <= len(before) <= 20
+    (tmp_path / "calls.released").touch()
     summary = batch_questions(questions, SCRIPTED, out)
     assert (summary.rows, summary.failed) == (80, 0)
     assert not before & {name for _, name in calls(tmp_path)[len(done) :]}
@@ -128,7 +132,7 @@ def test_a_killed_driver_is_resumed(ray: Any, tmp_path: Path) -> None:
 
 
 def test_errors_of_a_cluster(ray: Any, tmp_path: Path) -> None:
-    questions = slow_questions(tmp_path, 5, 0)
+    questions = questions_to(tmp_path, 5)
     factory = "tests.batch.scripted:broken_factory"
     with pytest.raises(BadRun, match=r"on a worker: .*no weights here"):
         batch_questions(questions, factory, tmp_path / "a", cluster=Cluster())
@@ -139,6 +143,6 @@ def test_errors_of_a_cluster(ray: Any, tmp_path: Path) -> None:
 def test_no_cluster_answers(tmp_path: Path) -> None:
     ray = pytest.importorskip("ray")
     ray.shutdown()
-    questions = slow_questions(tmp_path, 1, 0)
+    questions = questions_to(tmp_path, 1)
     with pytest.raises(BadRun, match=r"127.0.0.1:1 cannot be used"):
         batch_questions(questions, SCRIPTED, tmp_path / "o", cluster=Cluster("127.0.0.1:1"))

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -93,7 +92,8 @@ from tests.search.stand_ins import WordHash
 class Slow(WordHash):
     name = "slow"
     def embed_documents(self, texts):
-        time.sleep(0.3)
+        if self.embedded:  # the second batch: wait to be killed
+            time.sleep(600)
         return super().embed_documents(texts)
 index_paths([sys.argv[1]], Index(sys.argv[2], Slow()),
             on_progress=lambda done, passages, source: print(passages, flush=True))
@@ -112,7 +112,6 @@ def test_a_killed_run_loses_nothing(docs: Path, tmp_path: Path) -> None:
         process = subprocess.Popen(run, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(0.1)
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
 
