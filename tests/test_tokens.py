@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from selfcorrect_rag.errors import NotAReflectionModel, PromptTooLong
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer, Encoded, hide_special_tokens
 from selfcorrect_rag.prompts import Part, Prompt
-from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
+from selfcorrect_rag.reflection import CONTROL_TOKENS, GROUP_OF, PARAGRAPH, RETRIEVAL
 
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz .<>/[]X\u3000"]
 
@@ -99,6 +99,7 @@ def test_pieces_are_texts_and_control_tokens_in_order() -> None:
     control, texts = ("control", RETRIEVAL), [("text", text) for text in ("ab", "a", "c")]
     assert given == [texts[0], control, control, *texts[1:]]
     assert controlled.text(generated) == " ab ac"
+    assert {*controlled.reflection_tokens.values()} == {*GROUP_OF}
 
 
 def test_an_unknown_token_that_is_special_is_known_by_its_other_name() -> None:
@@ -136,12 +137,17 @@ def test_a_slow_tokenizer_is_refused() -> None:
     class SlowTokenizer:
         pass
 
-    with pytest.raises(NotAReflectionModel, match=r"not a fast .*; save it with a tokenizer.json"):
+    with pytest.raises(
+        NotAReflectionModel, match=r"^SlowTokenizer is not a fast .*; save it with a tokenizer.json"
+    ):
         ControlledTokenizer(SlowTokenizer())  # type: ignore[arg-type]
 
 
 def test_a_vocabulary_without_reflection_tokens_is_refused(tmp_path: Path) -> None:
-    letters(without=CONTROL_TOKENS[3:6]).save_pretrained(tmp_path)
+    lacking = letters(without=CONTROL_TOKENS[3:6])
+    with pytest.raises(NotAReflectionModel, match=r"^the vocabulary of this tokenizer has no"):
+        ControlledTokenizer(lacking)
+    lacking.save_pretrained(tmp_path)
     message = rf"of {tmp_path} has no \{CONTROL_TOKENS[3]} \(nor 2 others\): use a checkpoint"
     with pytest.raises(NotAReflectionModel, match=message):
         ControlledTokenizer.from_pretrained(tmp_path)

@@ -122,7 +122,7 @@ def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, s
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.to_str())
-    secret, names = secrets.token_hex(16), dict[str, str]()
+    secret, names = secrets.token_hex(), dict[str, str]()
     for number, token in enumerate(state["added_tokens"]):
         if token["content"].strip():  # some vocabularies add white space as text
             names[token["content"]] = token["content"] = f"<{secret}.{number}>"
@@ -146,9 +146,7 @@ def hide_special_tokens(tokenizer: "Tokenizer") -> "tuple[Tokenizer, dict[str, s
 
 def _fit(parts: Sequence[Part], ids: list[int], counts: list[int], limit: int | None) -> Encoded:
     """Cut a prompt to ``limit`` ids; ``counts`` as in :class:`Encoded`."""
-    excess = left = len(ids) - limit if limit is not None else 0
-    if excess <= 0:
-        return Encoded(ids, 0, counts)
+    excess = left = 0 if limit is None else max(len(ids) - limit, 0)
     keep = list(counts)
     texts = [(i, part.shorten) for i, part in enumerate(parts, 1) if part.kind != "control"]
     for rank in sorted({rank for _, rank in texts} - {0}):
