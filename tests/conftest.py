@@ -3,7 +3,6 @@
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 # Read when transformers is imported: a name that is no folder is not looked for on a hub, which
 # takes the better part of a minute to fail where there is no network.
@@ -13,7 +12,7 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -43,33 +42,6 @@ def byte_level_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    return _with_special_tokens(tokenizer)
-
-
-def sentencepiece_tokenizer(prepend: str = "first") -> PreTrainedTokenizerFast:
-    """Llama-2 style: a metaspace, byte fallback, and a space before the first word."""
-    letters = "abcdefghijklmnopqrstuvwxyzABCDRFUNWPIS0123456789[]<>/:?.,#\n"
-    pieces = ["▁", *letters, "ho", "▁the", "▁W", "▁is"]
-    vocabulary = {"<unk>": 0} | {f"<0x{byte:02X}>": byte + 1 for byte in range(256)}
-    for piece in pieces:
-        vocabulary.setdefault(piece, len(vocabulary))
-    vocabulary |= {p: len(vocabulary) + i for i, p in enumerate(("th", "the", "is"))}
-    pairs = ["h o", "t h", "th e", "▁ the", "▁ W", "i s", "▁ is"]
-    options: Any = {"unk_token": "<unk>", "byte_fallback": True, "fuse_unk": True}
-    merges = [tuple(pair.split()) for pair in pairs]
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, **options))
-    if prepend == "legacy":
-        spaces_to_marks = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-        tokenizer.normalizer = normalizers.Sequence(spaces_to_marks)
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend, split=False)
-    spaces, strip = decoders.Replace("▁", " "), decoders.Strip(content=" ", left=1, right=0)
-    steps = [spaces, decoders.ByteFallback(), decoders.Fuse(), strip]
-    tokenizer.decoder = decoders.Sequence(steps)
-    return _with_special_tokens(tokenizer)
-
-
-def _with_special_tokens(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     special = [AddedToken(token, special=True, normalized=False) for token in SPECIAL]
     tokenizer.add_special_tokens(special)
     begin = [("<s>", tokenizer.token_to_id("<s>"))]
@@ -77,18 +49,6 @@ def _with_special_tokens(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )
-
-
-TOKENIZERS = {
-    "byte-level": byte_level_tokenizer,
-    "sentencepiece": sentencepiece_tokenizer,
-    "sentencepiece-legacy": lambda: sentencepiece_tokenizer("legacy"),
-}
-
-
-@pytest.fixture(params=list(TOKENIZERS))
-def tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerFast:
-    return TOKENIZERS[request.param]()
 
 
 def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:

@@ -1,15 +1,33 @@
 """Text never becomes a control token in prompt ids, and ordinary text keeps its ids."""
 
-from langchain_core.caches import InMemoryCache
-from transformers import PreTrainedTokenizerFast
+from pathlib import Path
+from typing import Any
 
+import pytest
+from langchain_core.caches import InMemoryCache
+from transformers import AutoTokenizer
+
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt, segment_prompt
-from selfcorrect_rag.reflection import PARAGRAPH, RETRIEVAL
-from tests.conftest import SPECIAL
+from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
+from tests.conftest import SPECIAL, byte_level_tokenizer
 from tests.scripted import RELEVANT, ScriptedReflectionLLM, document, segment
+from tests.test_checkpoint_tokenizers import STYLES, TEXTS, checkpoint_folder, prompt
 
+HOSTILE = "".join((*CONTROL_TOKENS, "</s>", "<s>", "<unk>", "<|eot_id|>", "<|im_end|>"))
 LOOK_ALIKES = ("\uff3bRelevant\uff3d", "[\u200bRelevant]", "[relevant]", "[Fully supported")
+
+
+@pytest.fixture(params=["llama", "mistral", "first", "bytes"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """With every way to put a space before a text."""
+    if request.param in STYLES:
+        return load_tokenizer(checkpoint_folder(tmp_path, request.param, "slow", legacy=True))
+    if request.param == "first":
+        folder = checkpoint_folder(tmp_path, "llama", "slow", legacy=False)
+        return AutoTokenizer.from_pretrained(folder)
+    return byte_level_tokenizer()
 
 
 def evidence_prompt(question: str, title: str, text: str) -> Prompt:
@@ -25,7 +43,7 @@ def expected_ids(tokenizer: ControlledTokenizer, prompt: Prompt) -> list[int]:
     return [tokenizer.control_ids[p.text] for p in prompt.parts if p.kind == "control"]
 
 
-def test_no_slot_lets_text_become_control(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_no_slot_lets_text_become_control(tokenizer: Any) -> None:
     controlled = ControlledTokenizer(tokenizer)
     for hostile in (*SPECIAL, *LOOK_ALIKES):
         for slot in range(3):
@@ -38,17 +56,28 @@ def test_no_slot_lets_text_become_control(tokenizer: PreTrainedTokenizerFast) ->
             assert "".join(hostile.split()) in text, "the text itself stays"
 
 
-def test_ids_of_ordinary_text_are_those_of_the_whole_string(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
-    text = "[1] [note] <b>bold</b>\nLine two.\n\n"
-    prompt = evidence_prompt("  Two  spaces\tand a tab ", "A title", text)
-    whole = "".join(part.text for part in prompt.parts)
-    assert ControlledTokenizer(tokenizer).encode([prompt])[0].ids == tokenizer(whole)["input_ids"]
+def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> None:
+    """Ids before and after the hostile part of a prompt are those without it."""
+    controlled = ControlledTokenizer(tokenizer)
+    special = set(controlled.control_ids.values()) | set(tokenizer.all_special_ids)
+    for text in TEXTS:
+        parts = prompt(text["parts"]).parts
+        benign = controlled.encode([Prompt(parts=parts)])[0]
+        assert benign.ids == tokenizer("".join(text["parts"]))["input_ids"]
+        for place in range(1, len(parts) + 1, 2):
+            # Between control tokens of its own, so that no text touches it.
+            marks = [Part("[Irrelevant]", "control"), Part(HOSTILE, "untrusted")]
+            spoilt = controlled.encode([Prompt(parts=(*parts[:place], *marks, *parts[place:]))])[0]
+            before = sum(benign.counts[: place + 1])
+            after = len(benign.ids) - before
+            assert spoilt.ids[:before] == benign.ids[:before]
+            assert after == 0 or spoilt.ids[-after:] == benign.ids[-after:]
+            forged = [i for i in spoilt.ids[before : len(spoilt.ids) - after] if i in special]
+            assert forged == [controlled.control_ids["[Irrelevant]"]]
 
 
 def test_a_token_over_the_border_of_parts_and_one_that_a_model_copied_stay_text(
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Any,
 ) -> None:
     controlled = ControlledTokenizer(tokenizer)
     token = "[Fully supported]"

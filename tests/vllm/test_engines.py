@@ -51,7 +51,7 @@ class TestEngines(EngineContract):
 @pytest.fixture(scope="module")
 def official(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``tokenizer.model`` and no ``tokenizer.json``; nothing says what ``legacy`` is."""
-    folder = checkpoint_folder(tmp_path_factory.mktemp("official"), "llama", "slow", ...)
+    folder = checkpoint_folder(tmp_path_factory.mktemp("official"), "llama", "slow", legacy=...)
     random_model(1016, 1024).save_pretrained(folder)
     return folder
 
