@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISREL, ISSUP, ISUSE, RETRIEVE, Instance
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, RETRIEVE, Instance
 from selfcorrect_rag.reflection import TOKENS, Group
 
 AUSTEN = Instance(
@@ -52,42 +52,32 @@ def test_labels_and_tokens() -> None:
     assert given == {group: set(TOKENS[group]) for group in Group}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "No",
-        " [ NO ] ",
-        "**[No]**\n**Explanation:** It is sums.",
-        "Need retrieval?\n[No]\nExplanation: It is sums.",
-        "Rating: [No] Explanation: It is sums.",
-        "[No] Explanation: It is sums.\n\n##\nInstruction: Why?\nNeed retrieval? [Yes]",
-    ],
-)
-def test_forms_of_an_answer(answer: str) -> None:
-    assert RETRIEVE.read(answer) == "[No Retrieval]"
+NO = "[No Retrieval]"
 
 
 @pytest.mark.parametrize(
-    ("name", "answer"),
+    ("name", "answer", "token"),
     [
-        ("retrieval", ""),
-        ("retrieval", "No idea."),
-        ("retrieval", "No, but yes"),
-        ("retrieval", "[Yes] or [No]"),
-        ("retrieval", "I think that [Yes] is right."),
-        ("retrieval", "Explanation: It is sums.\nNeed retrieval? [No]"),
-        ("groundness", "[No support]"),
-        ("utility", "4.5"),
-        ("utility", "45"),
-        ("utility", "5 or 4"),
-        ("utility", "As an AI language model, I rate this 3."),
+        ("retrieval", "No", NO),
+        ("retrieval", " [ NO ] ", NO),
+        ("retrieval", "**[No]**\n**Explanation:** It is sums.", NO),
+        ("retrieval", "Need retrieval?\n[No]\nExplanation: It is sums.", NO),
+        ("retrieval", "Rating: [No] Explanation: It is sums.", NO),
+        ("retrieval", "[No] Explanation: No.\n\n##\nInstruction: Why?\nNeed retrieval? [Yes]", NO),
+        ("relevance", "[Relevant]\nExplanation: 5, not [Irrelevant].", "[Relevant]"),
+        ("utility", "Perceived utility: 2\nExplanation: It answers 1 of 5.", "[Utility:2]"),
+        ("retrieval", "", None),
+        ("retrieval", "No idea.", None),
+        ("retrieval", "No, but yes", None),
+        ("retrieval", "[Yes] or [No]", None),
+        ("retrieval", "I think that [Yes] is right.", None),
+        ("retrieval", "Explanation: It is sums.\nNeed retrieval? [No]", None),
+        ("groundness", "[No support]", None),
+        ("utility", "4.5", None),
+        ("utility", "45", None),
+        ("utility", "5 or 4", None),
+        ("utility", "As an AI language model, I rate this 3.", None),
     ],
 )
-def test_what_is_no_answer(name: str, answer: str) -> None:
-    assert CRITIQUE_PROMPTS[name].read(answer) is None
-
-
-def test_an_explanation_may_name_other_labels() -> None:
-    said = "[Relevant]\nExplanation: It names 5 novels; were it 1815, it were [Irrelevant]."
-    assert ISREL.read(said) == "[Relevant]"
-    assert ISUSE.read("Perceived utility: 2\nExplanation: It answers 1 of 5.") == "[Utility:2]"
+def test_forms_of_an_answer(name: str, answer: str, token: str | None) -> None:
+    assert CRITIQUE_PROMPTS[name].read(answer) == token

@@ -82,8 +82,9 @@ def test_a_message_keeps_what_is_not_text_and_loses_its_providers_name() -> None
     assert len(cited.content_blocks[0]["annotations"]) == 1  # type: ignore[typeddict-item]
     assert cited.response_metadata == {"model_name": "y", "output_version": "v1"}
     thinking = AIMessage([{"type": "reasoning", "reasoning": "?"}, {"type": "text", "text": "[1]"}])
-    assert cited_message(thinking, [citation(1)]) is thinking
-    assert cited_message(plain, []) is plain
+    calling = AIMessage("A [1]", tool_calls=[{"name": "x", "args": {}, "id": "1"}])
+    for message in (thinking, calling, AIMessage("A [2]")):
+        assert cited_message(message, [citation(1)]) is message
 
 
 def test_a_model_that_gives_its_messages_no_id_streams_nothing_itself() -> None:

@@ -12,7 +12,6 @@ from langgraph.runtime import Runtime
 
 from selfcorrect_rag import as_tool
 from selfcorrect_rag.agents import CitationMiddleware
-from selfcorrect_rag.nodes.write_answer import cited_message
 from tests.agents.scripted import GRAPHS, ScriptedAgentModel, crag, self_rag, tool_messages
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
@@ -82,14 +81,3 @@ def test_an_earlier_turns_sources_are_not_this_ones() -> None:
     assert CitationMiddleware().after_model(cites, Runtime())
     cites["messages"] = [*turn, HumanMessage("And then?"), AIMessage("She [1].")]
     assert CitationMiddleware().after_model(cites, Runtime()) is None
-
-
-def test_what_is_not_plain_text_stays() -> None:
-    cited: Any = {"number": 1, "title": "T", "source": "", "text": "t", "quote": ""}
-    reasoning: Any = {"type": "reasoning", "reasoning": "x"}
-    for message in (
-        AIMessage([reasoning, {"type": "text", "text": "A [1]"}]),
-        AIMessage("A [1]", tool_calls=[{"name": "x", "args": {}, "id": "1"}]),
-        AIMessage("A [2]"),
-    ):
-        assert cited_message(message, [cited]) is message
