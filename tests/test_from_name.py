@@ -11,7 +11,8 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
-from pydantic import Field
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
 from selfcorrect_rag.errors import BadArgument, MissingExtra
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
@@ -108,24 +109,11 @@ def chat(text: str = "yes") -> FakeListChatModel:
     return FakeListChatModel(responses=[text])
 
 
-class Served(FakeListChatModel):
-    """One that holds a client, like those of providers."""
-
-    client: Any = Field(default=None, exclude=True)
-
-    def model_post_init(self, context: Any, /) -> None:
-        self.client = object()
-
-    @classmethod
-    def is_lc_serializable(cls) -> bool:
-        return True
-
-
 KNOWN: Mapping[str, Callable[[], Any]] = {
     "chat": chat,
     "another chat": lambda: chat("no"),
-    "served": lambda: Served(responses=["yes"]),
-    "another served": lambda: Served(responses=["no"]),
+    "served": lambda: ChatOpenAI(model="a", api_key=SecretStr("k")),  # it holds a client
+    "another served": lambda: ChatOpenAI(model="b", api_key=SecretStr("k")),
     "LLM": lambda: FakeListLLM(responses=["yes"]),
     "bound": lambda: chat().bind(stop=["a"]),
     "bound otherwise": lambda: chat().bind(stop=["b"]),
