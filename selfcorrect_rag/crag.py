@@ -9,6 +9,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Unpack
 
 from langchain_core.documents import BaseDocumentCompressor
+from langchain_core.runnables import Runnable
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, RetryPolicy
@@ -137,7 +138,8 @@ def add_correction(
     """
     judge = as_evaluator(evaluator)
     grade = grade_documents(judge, settings)
-    refine = refine_strips(judge, settings, strip_filter=strip_filter)
+    calls = int(isinstance(rewriter, str | Runnable))  # a function makes none
+    refine = refine_strips(judge, settings, strip_filter=strip_filter, rewriter_calls=calls)
     select = select_web_strips(judge, settings, strip_filter=strip_filter)
     add_node(graph, grade, retry_policy, cached and cache_policy(grade, judge, ["passages"]))
     cached = cached and strip_filter is None

@@ -142,7 +142,7 @@ class Output(TypedDict, total=False):
     route: Annotated[list[StepRun], add_to_route]
     """The steps of this turn in order, parallel ones by name."""
     usage: Usage
-    stopped: Stop | None
+    stopped: Annotated[Stop | None, lambda _, last: last]  # parallel steps may both write it
     """The limit or failed part that cut the answer short; ``notes`` say at which step."""
 
 

@@ -175,6 +175,22 @@ def test_a_piece_that_nothing_scored_is_not_called_irrelevant() -> None:
     assert (kept["grades"], kept["judged"], kept["stopped"]) == ([], [None], "max_model_calls")
 
 
+@pytest.mark.parametrize("most", range(1, 7))
+def test_branches_that_run_at_the_same_time_keep_to_one_limit(most: int) -> None:
+    """Five calls are wanted: grades, strips and a query at once, web strips, the answer."""
+    graph = create_crag(
+        FakeListChatModel(responses=["Vague."]),
+        lambda query: [document("Vague words.")],
+        WordEvaluator(),
+        PagesWebSearch(),
+        rewriter=FakeListChatModel(responses=["a query"]),
+    )
+    result = graph.invoke({"question": "Who wrote Emma?"}, context={"max_model_calls": most})
+    assert result["usage"]["model_calls"] == min(most, 5)
+    assert result["stopped"] == ("max_model_calls" if most < 5 else None)
+    assert result["web_query"] == {1: "", 2: "wrote, Emma"}.get(most, "a query")
+
+
 @pytest.mark.parametrize("form", ["sync", "async"])
 async def test_what_a_model_thinks_is_never_read(form: str) -> None:
     thought = "<think>\nDocument [2]? No.\n</think>\n\n"

@@ -35,8 +35,9 @@ def beam_select(
         if any(beam["next"] for beam in beams) and (
             limit := limit_met(state, settings, model.most_calls(1), settings.segment_tokens)
         ):
-            marks = stopped(run, limit, f"the answer ends after segment {depth + 1}")
-            beams = _best_first([{**beam, "next": None} for beam in beams])
+            written = len(beams[0]["segments"])
+            marks = stopped(run, limit, f"the answer ends after segment {written}")
+            beams = [{**beam, "next": None} for beam in beams]
             update |= {**marks, "beams": beams}
         path, score = beams[0]["segments"], beams[0]["score"]
         answer = " ".join(segment["text"] for segment in path)

@@ -31,14 +31,18 @@ WINDOW_WORDS, SHORTEST_TAIL = 50, 10
 
 
 def refine_strips(
-    evaluator: Evaluator, settings: CRAGSettings | None = None, strip_filter: Filter = None
+    evaluator: Evaluator,
+    settings: CRAGSettings | None = None,
+    strip_filter: Filter = None,
+    rewriter_calls: int = 0,
 ) -> Node[Any]:
     """Decompose the retrieved documents and keep the relevant strips (section 4.4).
 
     The evaluator scores all strips in one batch. A ``strip_filter`` replaces scores,
-    ``strip_threshold`` and ``strips``: what it keeps scores 1, what it drops -1.
+    ``strip_threshold`` and ``strips``: what it keeps scores 1, what it drops -1. In Ambiguous,
+    ``rewriter_calls`` are reserved for the rewriter, which runs at the same time.
     """
-    return _strips_node("refine_strips", evaluator, settings, strip_filter)
+    return _strips_node("refine_strips", evaluator, settings, strip_filter, rewriter_calls)
 
 
 def select_web_strips(
@@ -49,7 +53,11 @@ def select_web_strips(
 
 
 def _strips_node(
-    name: str, evaluator: Evaluator, settings: CRAGSettings | None, strip_filter: Filter
+    name: str,
+    evaluator: Evaluator,
+    settings: CRAGSettings | None,
+    strip_filter: Filter,
+    rewriter_calls: int = 0,
 ) -> Node[Any]:
     judge = as_evaluator(evaluator)
     if strip_filter is not None and not callable(strip_filter):
@@ -68,7 +76,9 @@ def _strips_node(
             strips = _first_of_each(found, chosen.scored_strips)
             texts = [titled(documents[s["document"]], s["text"]) for s in strips]
             calls = 0 if strip_filter else judge.model_calls(texts)
-            limit = limit_met(state, chosen, calls + FOR_THE_ANSWER) if calls else None
+            is_rewriting = chosen.rewrite and "search" in state["branches"]
+            left = FOR_THE_ANSWER + (rewriter_calls if is_rewriting else 0)
+            limit = limit_met(state, chosen, calls + left) if calls else None
             if limit:
                 marks = stopped(run, limit, f"{source} were kept whole")
                 strips = _cut(documents, "passage")
