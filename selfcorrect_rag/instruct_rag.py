@@ -28,7 +28,7 @@ InstructRAG = CompiledStateGraph[InstructRAGState, Any, Input, InstructRAGOutput
 def create_instruct_rag(
     llm: Model,
     retriever: Retriever | None,
-    demonstrations: Sequence[Mapping[str, Any]] = (),
+    demonstrations: Sequence[Mapping[str, Any]] | None = None,
     **options: Unpack[GraphOptions],
 ) -> InstructRAG:
     """Build the InstructRAG graph.
@@ -37,7 +37,7 @@ def create_instruct_rag(
         llm: writes the rationale; as for :func:`~selfcorrect_rag.crag.create_crag`.
         retriever: gives documents, best first; as for :func:`~selfcorrect_rag.crag.create_crag`.
         demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``); a
-            run whose mode shows others raises BadDemonstrations.
+            run whose mode shows others raises BadDemonstrations. None if there are none.
         options: :class:`GraphOptions`, by name.
     """
     building, compiling = split_options({"name": "instruct_rag", **options})
@@ -47,7 +47,7 @@ def create_instruct_rag(
 def instruct_rag_builder(
     llm: Model,
     retriever: Retriever | None,
-    demonstrations: Sequence[Mapping[str, Any]] = (),
+    demonstrations: Sequence[Mapping[str, Any]] | None = None,
     *,
     reranker: BaseDocumentCompressor | None = None,
     follow_up: Model | None = None,
@@ -80,7 +80,7 @@ def instruct_rag_builder(
         _after_retrieval,
         {"demonstrations": "choose_demonstrations", "no demonstrations": "write_rationale"},
     )
-    add_node(graph, choose_demonstrations(demonstrations, chosen))
+    add_node(graph, choose_demonstrations(demonstrations or (), chosen))
     graph.add_edge("choose_demonstrations", "write_rationale")
     add_node(graph, write_rationale(model, chosen), retry_policy)
     graph.add_edge("write_rationale", END)

@@ -15,7 +15,7 @@ from langgraph.cache.memory import InMemoryCache
 from langgraph.types import RetryPolicy
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
-from selfcorrect_rag.errors import BadArgument, EvaluatorFailed, NoDocument
+from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NoDocument
 from selfcorrect_rag.models import from_name
 from tests.crag_runs import WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
@@ -163,6 +163,12 @@ REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
 def test_what_does_not_fit_is_refused(name: str, argument: str, given: Any, message: str) -> None:
     with pytest.raises(BadArgument, match=message):
         factories(**{argument: given})[name]()
+
+
+@GRAPHS
+def test_a_setting_among_the_arguments_is_refused_with_its_place(name: str) -> None:
+    with pytest.raises(BadSettings, match=r'passages: .* settings=\{"passages": ...\}'):
+        factories(passages=3)[name]()
 
 
 def test_a_strip_filter_of_ones_own() -> None:

@@ -169,6 +169,19 @@ def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("written", "noted"),
+    [
+        ("It was Jane Austen.", ["the answer points at no document: nothing is cited"]),
+        ("It was Jane Austen [1].", []),
+        ("The documents do not say.", []),
+    ],
+)
+def test_an_answer_without_a_mark_is_noted(written: str, noted: list[str]) -> None:
+    result = run(["Gold is here."], FakeListChatModel(responses=[written]))
+    assert (result["notes"], bool(result["citations"])) == (noted, "[1]" in written)
+
+
 def test_a_piece_that_nothing_scored_is_not_called_irrelevant() -> None:
     assert run(INCORRECT, select=False)["judged"] == [None, None]
     kept = run(["Gold."], max_model_calls=1)
@@ -241,7 +254,7 @@ def test_a_builder_takes_nodes_before_it_is_compiled() -> None:
     builder = crag_builder(echo(), lambda query: [document("Gold.")], WordEvaluator())
     builder.add_node("after", lambda state: {"notes": ["seen"]})
     builder.add_edge("generate", "after")
-    assert builder.compile().invoke({"question": "Who?"})["notes"] == ["seen"]
+    assert builder.compile().invoke({"question": "Who?"})["notes"][-1] == "seen"
 
 
 def write(prompt: str) -> Segment:

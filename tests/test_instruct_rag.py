@@ -139,6 +139,13 @@ def test_a_pause_inside_the_retriever_is_no_failure() -> None:
     assert (result["passages"][0].id, result["notes"]) == ("Emma", [])
 
 
+def test_none_is_no_demonstrations() -> None:
+    result = create_instruct_rag(echo(), lambda query: documents(), None).invoke(
+        {"question": QUESTION}
+    )
+    assert (result["mode"], result["demonstrations"]) == ("instruct", [])
+
+
 def shown(**context: Any) -> list[str]:
     return [d["question"].split()[-1].rstrip("?") for d in run(**context)["demonstrations"]]
 
@@ -166,8 +173,8 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
         ([], {"mode": "icl"}, "give create_instruct_rag some"),
         ([{"question": "Who?", "answers": ["A"]}], {}, "with a question and rationale"),
         ([DEMONSTRATIONS[0] | {"answers": []}], {"mode": "few_shot"}, "a question and answers"),
-        ([{"rationale": "R"}], {}, "demonstration 1 lacks one"),
-        ("demos.jsonl", {"mode": "icl"}, "demonstration 1 lacks one"),
+        ([{"rationale": "R"}], {}, "demonstration 1 has no question or no rationale"),
+        ("demos.jsonl", {"mode": "icl"}, "demonstration 1 has no question or no rationale"),
     ],
 )
 def test_demonstrations_that_will_not_do_are_refused(

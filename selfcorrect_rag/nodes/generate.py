@@ -55,6 +55,8 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
             notes += [f"{points} [{n}], which no document has" for n in marked.unknown]
             why = "which was not judged relevant: it is not cited"
             notes += [f"{points} [{n}], {why}" for n in marked.refused]
+            if knowledge and not (citations or notes or is_refusal(answer)):
+                notes.append(f"{points} no document: nothing is cited")
         else:
             if source and not is_refusal(answer):
                 citations, notes = _cite_sources(state, answer, source, isrel)

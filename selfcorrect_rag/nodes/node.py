@@ -29,14 +29,14 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.stream import CustomTransformer
 from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
-from selfcorrect_rag.errors import Fault, ModelFailed, NoQuestion, wrap_errors
+from selfcorrect_rag.errors import BadSettings, Fault, ModelFailed, NoQuestion, wrap_errors
 from selfcorrect_rag.intake import admit
 from selfcorrect_rag.models.chat_model import model_behind, written_text
 from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.reflection_llm import LONG
 from selfcorrect_rag.nodes.limits import CallCounter, add_costs, batch_usage
-from selfcorrect_rag.settings import Settings
+from selfcorrect_rag.settings import InstructRAGSettings, SelfCRAGSettings, Settings
 from selfcorrect_rag.state import FREE, Segment, StepRun, Usage, blank_state, known_tokens, total
 
 Update = dict[str, Any]
@@ -255,6 +255,10 @@ def split_options(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
     names = ("checkpointer", "cache", "interrupt_before", "interrupt_after", "name")
     compiling = {name: options[name] for name in names if name in options}
     building = {name: value for name, value in options.items() if name not in names}
+    for name in building.keys() & (
+        SelfCRAGSettings.model_fields | InstructRAGSettings.model_fields
+    ):
+        raise BadSettings(f'a setting is given as settings={{"{name}": ...}}', name)
     building["cached"] = compiling.get("cache") is not None
     return building, {"transformers": [CustomTransformer], **compiling}
 

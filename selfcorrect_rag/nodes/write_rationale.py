@@ -58,7 +58,7 @@ def _check(demonstrations: Sequence[Demonstration], mode: str) -> None:
         raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use mode instruct")
     for number, given in enumerate(demonstrations, start=1):
         if not (isinstance(given, Mapping) and given.get("question") and given.get(key)):
-            raise BadDemonstrations(f"demonstration {number} lacks one of them: {needs}")
+            raise BadDemonstrations(f"demonstration {number} has no question or no {key}: {needs}")
 
 
 def _normalized(question: str) -> str:
