@@ -329,7 +329,7 @@ def test_architecture() -> None:
     names = run(text, llm=reflecting())
     shouted = names["shouting"].invoke({"question": "Who wrote Middlemarch?"})["answer"]
     assert shouted == shouted.upper()
-    house = text.split("## The house")[1].split("```")[1]
+    house = text.split("## Where things are")[1].split("```")[1]
     places = re.findall(r"^(\S+)  ", house, re.MULTILINE)
     rooms = {p.name for p in (ROOT / "selfcorrect_rag").iterdir() if (p / "__init__.py").exists()}
     assert [place for place in places if not (ROOT / place).exists()] == []
@@ -398,10 +398,12 @@ def test_security() -> None:
         assert names["quoted"](said) == (said if "as it is" in shown else literal_eval(shown))
 
 
-def test_studio_streams_what_the_page_shows() -> None:
-    (block,) = [block for block in BLOCK.findall(page("studio")) if "stream_events" in block]
-    graph = selfcorrect_rag.create_crag(ChatModel(), lambda query: [GOLD], WordEvaluator())
-    assert run(f"```python\n{block}```\n", graph=graph)["result"]["action"] == "correct"
+def test_serving_streams_what_the_page_shows() -> None:
+    blocks = [block for block in BLOCK.findall(page("serving")) if "streamed.stream" in block]
+    text = "".join(f"```python\n{block}```\n" for block in blocks)
+    names = run(text)
+    assert names["result"]["action"] == "correct"
+    assert len(blocks) == 2
 
 
 def test_vllm_answers_many() -> None:
