@@ -22,6 +22,7 @@ from selfcorrect_rag.prompts import Prompt, decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.state import Segment
 
+LLM = EngineReflectionLLM
 CLOSE = 1e-3
 """Nats that a log-probability may differ by."""
 QUESTION = "Who wrote Middlemarch?"
@@ -57,7 +58,7 @@ class EngineContract:
     """Tests of one engine; ``reference`` runs the same model."""
 
     def test_log_probabilities_are_those_of_plain_forward_passes(
-        self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM
+        self, llm: LLM, reference: LLM
     ) -> None:
         prompts = [llm.get_token_ids(QUESTION * n) for n in (1, 4)]
         watched = list(llm._tokenizer.reflection_tokens)
@@ -77,19 +78,17 @@ class EngineContract:
                     assert by_id[i] == pytest.approx(float(row[i]), abs=CLOSE)
         assert seen, "the model must have written reflection tokens"
 
-    def test_segments(self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM) -> None:
+    def test_segments(self, llm: LLM, reference: LLM) -> None:
         asked = [*PROMPTS, decision_prompt(QUESTION), decision_prompt(HOSTILE)]
         expected = reference.generate_segments(asked, max_tokens=12)
         assert {s["finish_reason"] for s in expected} >= {"retrieval", "length"}
         assert_alike(expected, llm.generate_segments(asked, max_tokens=12))
 
-    def test_choices(self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM) -> None:
+    def test_choices(self, llm: LLM, reference: LLM) -> None:
         for group in Group:
             assert_alike(reference.choose(PROMPTS, group), llm.choose(PROMPTS, group))
 
-    def test_stop_strings(
-        self, llm: EngineReflectionLLM, reference: TransformersReflectionLLM
-    ) -> None:
+    def test_stop_strings(self, llm: LLM, reference: LLM) -> None:
         free = reference.invoke(PROMPTS[0], max_tokens=16)
         for stop in ([free[3:5]], ["\x00", free[4:8]], ["nowhere"]):
             expected = reference.invoke(PROMPTS[0], stop=stop, max_tokens=16)
@@ -124,9 +123,7 @@ class EngineContract:
             await dropped
         assert await kept == expected
 
-    def test_closing_fails_running_calls_and_later_ones(
-        self, closable: EngineReflectionLLM
-    ) -> None:
+    def test_closing_fails_calls_now_and_later(self, closable: EngineReflectionLLM) -> None:
         entered, complete = threading.Event(), closable._runner.engine.complete
 
         async def endless(*given: Any) -> Any:

@@ -35,13 +35,13 @@ def rule(prompt: str) -> str:
     return prompt.rsplit("\n\n##\n", 2)[1]
 
 
-def is_writing(prompt: str) -> bool:
+def writes(prompt: str) -> bool:
     return prompt.startswith("Answer the question.")
 
 
 def reader(prompt: str) -> list[Any]:
     """A model with opinions: Austen answers, towns do not."""
-    if is_writing(prompt):
+    if writes(prompt):
         said = re.search(r"by ([\w ]+)\.|that (\w+) wrote", prompt)
         return [(said[1] or said[2] if said else "Nobody knows.", 0.5), (".", 0.125)]
     case = last_case(prompt)
@@ -67,7 +67,7 @@ def reader(prompt: str) -> list[Any]:
 
 def opinion(prompt: str) -> list[Any]:
     """The same of Middlemarch, and of passages where yes or no is asked for."""
-    if is_writing(prompt):
+    if writes(prompt):
         return [("George Eliot", 0.5), (".", 0.5)]
     if prompt.startswith("Refer to the documents"):
         return [("George Eliot [1].", 1.0)]

@@ -41,9 +41,7 @@ def checkpoint_folder(folder: Path, style: str, layout: str, **options: Any) -> 
 @pytest.mark.parametrize("legacy", [True, False, ...])
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("style", STYLES)
-def test_ids_are_those_of_the_official_inference(
-    tmp_path: Path, style: str, layout: str, legacy: Any
-) -> None:
+def test_ids_are_the_official_ones(tmp_path: Path, style: str, layout: str, legacy: Any) -> None:
     # A folder that names no class is read as its model is.
     options = {"tokenizer_class": ...} if legacy is ... else {}
     loaded = load_tokenizer(checkpoint_folder(tmp_path, style, layout, legacy=legacy, **options))

@@ -16,17 +16,7 @@ from selfcorrect_rag.prompts import decision_prompt, prompt_of, segment_prompt
 from selfcorrect_rag.prompts.chat import joint_critique_prompt, segment_request
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE, RETRIEVE, Instance
 from selfcorrect_rag.reflection import Group, critique, retrieval_probability
-from tests.prompted_runs import (
-    NOVEL,
-    PASSAGES,
-    QUESTION,
-    TOWN,
-    generate,
-    hard,
-    is_writing,
-    prompts,
-    reader,
-)
+from tests.prompted_runs import NOVEL, PASSAGES, QUESTION, generate, hard, prompts, reader, writes
 from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller
 from tests.scripted import document
 
@@ -92,7 +82,7 @@ def test_a_critic_judges_and_the_model_writes() -> None:
     model, critic = Provider(answer=hard(reader)), Provider(answer=hard(reader))
     segments = generate(PromptedReflectionLLM(model, critic=critic), NOVEL)
     assert [s["requests"] for s in segments] == [3]
-    assert all(map(is_writing, model.prompts))
+    assert all(map(writes, model.prompts))
     whole = Instance(QUESTION, output="Jane Austen.", segment="Jane Austen.")
     whole = whole._replace(evidence="Emma (novel)\nEmma is a novel by Jane Austen.")
     assert critic.prompts == [ISREL.prompt(whole), joint_critique_prompt([ISSUP, ISUSE], whole)]
@@ -109,7 +99,7 @@ def test_refused_options_are_left_out_from_then_on() -> None:
 def test_failed_and_malformed_critiques_are_absent() -> None:
     for said, failed in ((RateLimited(), 2), ("[Maybe]", 0)):
         llm = PromptedReflectionLLM(
-            Provider(answer=lambda p, said=said: "Jane Austen." if is_writing(p) else said)
+            Provider(answer=lambda p, said=said: "Jane Austen." if writes(p) else said)
         )
         (segment,) = generate(llm, NOVEL)
         assert (segment["text"], segment["reflections"]) == ("Jane Austen.", [])
@@ -118,7 +108,7 @@ def test_failed_and_malformed_critiques_are_absent() -> None:
 
 async def test_without_any_answer_the_model_failed_and_one_is_enough() -> None:
     def silent(prompt: str) -> Any:
-        return RateLimited() if is_writing(prompt) else reader(prompt)
+        return RateLimited() if writes(prompt) else reader(prompt)
 
     graph = create_self_rag(Provider(answer=silent, **LOGPROBS), lambda query: [NOVEL])
     said = r"the model gave no answer \(RateLimited: slow down\)"
@@ -130,7 +120,7 @@ async def test_without_any_answer_the_model_failed_and_one_is_enough() -> None:
     for of_failed, first, last in (("sequel", None, "no text"), ("by Jane", "no text", None)):
 
         def half(prompt: str, of_failed: str = of_failed) -> Any:
-            return RateLimited() if is_writing(prompt) and of_failed in prompt else reader(prompt)
+            return RateLimited() if writes(prompt) and of_failed in prompt else reader(prompt)
 
         graph = create_self_rag(Provider(answer=half, **LOGPROBS), lambda query: PASSAGES)
         dropped = [c["dropped"] for c in graph.invoke(ASKED)["candidates"]]
@@ -144,11 +134,11 @@ def test_support_is_not_asked_for_without_evidence() -> None:
 
 def test_an_answer_cut_at_a_limit_says_so() -> None:
     cut = AIMessage("Nobody knows.", response_metadata={"finish_reason": "length"})
-    llm = PromptedReflectionLLM(Provider(answer=lambda p: cut if is_writing(p) else "5"))
+    llm = PromptedReflectionLLM(Provider(answer=lambda p: cut if writes(p) else "5"))
     (segment,) = generate(llm, NOVEL)
     assert segment["finish_reason"] == "length"
     assert llm.invoke(QUESTION, stop=["knows"]) == "Nobody"
-    endless = Provider(answer=lambda p: "[1]" * 50_000 if is_writing(p) else "5")
+    endless = Provider(answer=lambda p: "[1]" * 50_000 if writes(p) else "5")
     (segment,) = generate(PromptedReflectionLLM(endless), NOVEL)
     assert (len(segment["text"]), segment["finish_reason"]) == (LONGEST_ANSWER, "length")
     assert max(map(len, endless.prompts)) < 2 * LONGEST_ANSWER, "critiques see the cut text"
@@ -173,7 +163,7 @@ def test_hostile_text_opens_no_field() -> None:
 def test_a_prompt_is_parsed_by_its_parts() -> None:
     pieces = [{"kind": "control", "text": "[Relevant]"}, {"kind": "text", "text": " She did. "}]
     written: Any = {"step": "retrieve", "passage": 0, "pieces": pieces}
-    evidence = "Emma (town)\n" + TOWN.page_content
+    evidence = "Emma (town)\n" + PASSAGES[0].page_content
     given = Instance(QUESTION, preceding_sentences="She did.", evidence=evidence)
     kept = segment_request(segment_prompt(QUESTION, [written], PASSAGES, "continue", 0))
     assert kept == (given, "continue", "Emma (town)")
@@ -208,7 +198,7 @@ async def test_self_rag_over_a_plain_chat_model(model: Any, is_hard: bool) -> No
 
 def essay(prompt: str) -> Any:
     """A model that keeps to no form, so that each critique is asked for twice."""
-    return "It depends." if is_writing(prompt) else "Let me think about that at length."
+    return "It depends." if writes(prompt) else "Let me think about that at length."
 
 
 def test_a_note_says_that_no_judgement_was_readable() -> None:

@@ -78,6 +78,7 @@ async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, 
     for run in models:
         about = run.extra["metadata"]
         assert run.name == "FakeListChatModel" or about["ls_model_name"] == "scripted"
+        assert not run.outputs["llm_output"], "a batch's sum would count its prompts twice"
         assert about["ls_provider"] in ("scripted", "fakelistchatmodel")
         assert about["ls_model_type"] == ("llm" if about["ls_provider"] == "scripted" else "chat")
     assert ("gossip", "retrieve") in of(runs, "retriever")
@@ -98,18 +99,21 @@ async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any)
     """Listeners of LangChain's that join each call anew, those of the model itself, and caches."""
 
     async def answer(**fields: Any) -> int:
+        """Return how many prompts reached the model."""
         llm = ScriptedReflectionLLM(write=write, **fields)
         graph = create_self_rag(llm, gossip)
         _ = graph.invoke(PLAIN) if form == "sync" else await graph.ainvoke(PLAIN)
-        return len(llm.calls)
+        return sum(map(len, llm.calls))
 
     own, client, cache = Collector(), MagicMock(Client), InMemoryCache()
-    assert 0 < await answer(callbacks=[own]) <= len(own.traced_runs)
+    assert 2 < await answer(callbacks=[own]) == len(own.traced_runs)
     with collect_runs() as collector, get_usage_metadata_callback() as usage:
-        await answer()
+        prompts = await answer()
     names = {run.name for run in collector.traced_runs}
     assert names == {"self_rag", "ScriptedReflectionLLM", "gossip"}
-    assert usage.usage_metadata["scripted"]["output_tokens"] > 10
+    told = usage.usage_metadata["scripted"]
+    assert told["input_tokens"] == 7 * prompts, "each prompt's own"
+    assert told["output_tokens"] == 10 * (prompts - 1) + 1
     with tracing_v2_enabled(client=client):
         await answer()
     client.create_run.assert_called()
@@ -134,20 +138,6 @@ async def test_each_part_of_crag_is_one_run(form: str) -> None:
     for run, _ in graded:
         assert run.inputs["question"] == PLAIN["question"]
         assert run.outputs == {"scores": WordEvaluator().score("", run.inputs["passages"])}
-
-
-@FORMS
-async def test_each_prompt_of_a_batch_has_its_own_tokens(form: str) -> None:
-    runs = await traced(create_self_rag(ScriptedReflectionLLM(write=write), shelf), form)
-    models = [(run, parent) for run, parent in runs if run.run_type == "llm" and parent]
-    wrote = [run for run, parent in models if parent.name == "generate_and_critique"]
-    assert len(wrote) > 2
-    for run in wrote:
-        ((generation,),) = run.outputs["generations"]
-        usage = generation["message"]["kwargs"]["usage_metadata"]
-        assert usage["input_tokens"] == generation["generation_info"]["prompt_tokens"]
-        assert usage["output_tokens"] == generation["generation_info"]["tokens"] > 0
-        assert not run.outputs["llm_output"], "the batch's sum would count them twice"
 
 
 async def test_tokens_of_a_prompted_model_are_counted_once() -> None:

@@ -30,9 +30,7 @@ Answer = tuple[int, Any]
 
 def choice_of(ids: list[int], finish_reason: str = "length", index: int = 0) -> dict[str, Any]:
     """A choice as vLLM writes it, nearly sure of each id."""
-    steps = [
-        {f"token_id:{i}": -0.1 if i == chosen else -5.0 for i in (*IDS, *ids)} for chosen in ids
-    ]
+    steps = [{f"token_id:{i}": -0.1 if i == own else -5.0 for i in (*IDS, *ids)} for own in ids]
     logprobs = {"top_logprobs": steps}
     return {"finish_reason": finish_reason, "token_ids": ids, "logprobs": logprobs, "index": index}
 
@@ -98,9 +96,7 @@ def decide(llm: VLLMServerReflectionLLM) -> float:
 
 
 @pytest.mark.parametrize("suffix", ["", "/v1/"])
-def test_requests_are_of_ids_and_ask_for_chosen_log_probabilities(
-    loopback: Loopback, suffix: str
-) -> None:
+def test_requests_are_of_ids_and_name_those_to_be_scored(loopback: Loopback, suffix: str) -> None:
     with VLLMServerReflectionLLM(base_url=loopback.url + suffix) as llm:
         assert (llm.model, llm.context_tokens) == ("tiny", 512)
         assert decide(llm) > 0.95

@@ -31,9 +31,8 @@ def test_issup_of_the_answers_segments(make: Any, issup: Any, partly: str, fully
 
 
 def test_an_answer_without_evidence_lacks_support() -> None:
-    assert missing_support(asked(self_rag(retrieval=0.0))) == (
-        "written without evidence: 'Unread: Who?'"
-    )
+    lacking = missing_support(asked(self_rag(retrieval=0.0)))
+    assert lacking == "written without evidence: 'Unread: Who?'"
 
 
 def test_one_unsupported_segment_is_enough() -> None:
