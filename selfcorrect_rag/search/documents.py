@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -95,10 +96,18 @@ def source_name(path: Path) -> str:
     return os.fsencode(os.path.abspath(path)).decode("utf-8", "backslashreplace")
 
 
-def convert(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]:
-    """Return the sections of a file, and what could not be read of it, or raise `NotRead`."""
-    if converting.READERS.get(path.suffix.lower()) not in converting.ALONE:
-        return converting.convert(path, encoding)
+def read_file(path: Path, encoding: str | None) -> tuple[list[Section], Problem | None]:
+    """Return the sections of a file, none if it cannot be read, and what could not be read."""
+    is_alone = converting.READERS.get(path.suffix.lower()) in converting.ALONE
+    try:
+        sections, faults = (_convert_alone if is_alone else converting.convert)(path, encoding)
+    except NotRead as error:
+        return [], Problem(source_name(path), str(error))
+    return sections, Problem(source_name(path), "; ".join(faults), partly=True) if faults else None
+
+
+def _convert_alone(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]:
+    """Convert a file in a separate process."""
     require("lxml", "demo"), require("kreuzberg", "demo")
     # Called by its path, it loads nothing of this package; -P: no file beside it is a library.
     command = [sys.executable, "-P", converting.__file__, str(path), encoding or ""]
@@ -132,13 +141,9 @@ def load(
         if isinstance(found, Problem):
             on_problem(found)
             continue
-        try:
-            sections, faults = convert(found, encoding)
-        except NotRead as error:
-            on_problem(Problem(source_name(found), str(error)))
-            continue
-        if faults:
-            on_problem(Problem(source_name(found), "; ".join(faults), partly=True))
+        sections, problem = read_file(found, encoding)
+        if problem:
+            on_problem(problem)
         yield from passages(sections, source_name(found), words, overlap)
 
 
@@ -169,34 +174,27 @@ def index_paths(
     with index.writing():
         known = index.files()
         for place, path in enumerate(files):
-            source = source_name(path)
-            try:
-                with path.open("rb") as file:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
-                fingerprint = f"{digest}:{chunk_words}:{chunk_overlap}:{encoding}"
-                finished, fault = known.get(source, ("", ""))
-                if finished == fingerprint:
-                    unchanged += 1
-                else:
-                    sections, faults = convert(path, encoding)
-                    rest = passages(sections, source, chunk_words, chunk_overlap)
-                    ids: set[str] = set()
-                    while batch := list(islice(rest, BATCH_SIZE)):
-                        added += index.write(batch)
-                        ids.update(map(passage_id, batch))
-                        handled += len(batch)
-                        on_progress(place / len(files), handled, source)
-                    fault = "; ".join(faults)
+            source, digest = source_name(path), ""
+            with suppress(OSError), path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            fingerprint = f"{digest}:{chunk_words}:{chunk_overlap}:{encoding}"
+            finished, fault = known.get(source, ("", ""))
+            problem = Problem(source, fault, partly=True) if fault else None
+            if finished == fingerprint:
+                unchanged += 1
+            else:
+                sections, problem = read_file(path, encoding)
+                rest, ids = passages(sections, source, chunk_words, chunk_overlap), set[str]()
+                while batch := list(islice(rest, BATCH_SIZE)):
+                    added += index.write(batch)
+                    ids.update(map(passage_id, batch))
+                    handled += len(batch)
+                    on_progress(place / len(files), handled, source)
+                if sections:
+                    fault = problem.reason if problem else ""
                     removed += index.finish(source, ids, fingerprint, fault)
                     read += 1
-                if fault:
-                    problems.append(Problem(source, fault, partly=True))
-            except NotRead as error:
-                problems.append(Problem(source, str(error)))
-            except OSError as error:
-                if error.filename is None:  # of the index, not of the file
-                    raise
-                problems.append(Problem(source, error.strerror or str(error)))
+            problems += [problem] if problem else []
             on_progress((place + 1) / len(files), handled, source)
         present = set(map(source_name, files))  # names that are not UTF-8 do not lead back
         vanished = [

@@ -24,7 +24,7 @@ from langchain_core.embeddings import Embeddings
 
 from selfcorrect_rag.errors import ModelFailed, SelfCorrectError, require, wrap_errors
 from selfcorrect_rag.intake import valid
-from selfcorrect_rag.search.retriever import Filter, FunctionRetriever, compile_filter
+from selfcorrect_rag.search.retriever import AnyRetriever, Filter, compile_filter
 
 INDEX_FILE = "index.sqlite3"
 """The file by which a folder is known as an index."""
@@ -174,9 +174,9 @@ class Index:
         found = [_merged(kept[each], ranked[each] / ranked[order[0]]) for each in order]
         return _spread(found)[:k]
 
-    def as_retriever(self, k: int = 5) -> FunctionRetriever:
+    def as_retriever(self, k: int = 5) -> AnyRetriever:
         """Return a LangChain retriever for the ``k`` best passages."""
-        return FunctionRetriever(function=self.search, k=k, name="Index")
+        return AnyRetriever(self.search, most=k, name="Index")
 
     def add(self, documents: Iterable[Document]) -> int:
         """Write documents, one passage each, and return how many were not in the index before.

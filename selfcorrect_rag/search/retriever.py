@@ -104,46 +104,73 @@ def run_filter(config: RunnableConfig | None = None) -> Any:
     return context.get("filter") if is_mapping else getattr(context, "filter", None)
 
 
-class FunctionRetriever(BaseRetriever):
-    """A function from a query to documents; its calls are retriever runs in traces.
+class AnyRetriever(BaseRetriever):
+    """A retriever, vector store or function whose results are Documents, within the run's filter.
 
-    It may take the run's ``config``, its ``filter`` and, if ``k`` is given, the number of documents
-    as arguments of these names.
+    A document that does not satisfy the filter is dropped, whoever found it. A function's calls are
+    retriever runs in traces. It may take the run's ``config``, its ``filter`` and, if it has a
+    bound ``most``, the number of documents ``k`` as arguments of these names.
     """
 
-    function: Any
-    k: int | None = Field(default=None, ge=1)
+    inner: Any
+    source: str = "the retriever"
+    """Its name in error messages."""
+    fault: type[Fault] = RetrievalFailed
+    """Raised if it raises, inside its run already, so that traces show no secret of its message."""
     read: Any = staticmethod(lambda found: found)
     """Converts its results to documents, if they are something else."""
-    source: str = "the retriever"
-    fault: type[Fault] = RetrievalFailed
-    """Raised inside its run already, so that traces show no secret of its message."""
+    takes_k: bool
+    most: int | None = Field(default=None, ge=1)
+    filters: bool = True
+    """False where the filter does not hold, as for pages of the web."""
+
+    def __init__(self, retriever: Any, **known: Any) -> None:
+        known["takes_k"] = isinstance(retriever, VectorStore | AnyRetriever) or "most" in known
+        if isinstance(retriever, VectorStore):
+            retriever = retriever.as_retriever()
+        if isinstance(retriever, _NO_RETRIEVERS) or not (
+            isinstance(retriever, Runnable) or takes_one(retriever)
+        ):
+            raise BadArgument(
+                "retriever must be a LangChain retriever or vector store, or a function from a "
+                f"query to documents, got {type(retriever).__name__}"
+            )
+        name = getattr(retriever, "__name__", type(retriever).__name__)
+        name = "retriever" if name == "<lambda>" else name
+        super().__init__(**{"name": name, "inner": retriever, **known})
 
     def invoke(
-        self, input: str, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         run = ensure_config(config)
-        if self._is_unheard(run):
-            return self._get_relevant_documents(input, run_manager=None, run=run, **kwargs)
-        return super().invoke(input, config, run=run, **kwargs)
+        with wrap_errors(self.fault, self.source):
+            options, is_let = self._options(run, k)
+            if isinstance(self.inner, Runnable):
+                found = self.read(self.inner.invoke(input, config, **options))
+            elif _is_unheard(run):
+                found = self._get_relevant_documents(input, run_manager=None, run=run, **options)
+            else:
+                found = super().invoke(input, config, run=run, **options)
+            return [d for d in as_documents(found, self.source) if is_let(d.metadata)]
 
     async def ainvoke(
-        self, input: str, config: RunnableConfig | None = None, **kwargs: Any
+        self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
     ) -> list[Document]:
         run = ensure_config(config)
-        if self._is_unheard(run):
-            return await self._aget_relevant_documents(input, run_manager=None, run=run, **kwargs)
-        return await super().ainvoke(input, config, run=run, **kwargs)
-
-    def _is_unheard(self, run: RunnableConfig) -> bool:
-        """Whether nothing listens to retrievers, so that a run would only take time."""
-        handlers = CallbackManager.configure(run.get("callbacks")).handlers
-        return all(each.ignore_retriever for each in handlers)
+        with wrap_errors(self.fault, self.source):
+            options, is_let = self._options(run, k)
+            if isinstance(self.inner, Runnable):
+                found = self.read(await self.inner.ainvoke(input, config, **options))
+            elif _is_unheard(run):
+                found = self._aget_relevant_documents(input, run_manager=None, run=run, **options)
+            else:
+                found = super().ainvoke(input, config, run=run, **options)
+            return [d for d in await aas_documents(found, self.source) if is_let(d.metadata)]
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: Any, run: Any = None, **options: Any
     ) -> list[Document]:
-        within = patch_config(run, callbacks=run_manager.get_child()) if run_manager else run
+        within = patch_config(run, callbacks=run_manager and run_manager.get_child())
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return context.run(
                 lambda: as_documents(self.read(self._call(query, options)), self.source)
@@ -157,77 +184,20 @@ class FunctionRetriever(BaseRetriever):
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
 
-        within = run
-        if run_manager:
-            within = patch_config(run, callbacks=run_manager.get_sync().get_child())
+        within = patch_config(run, callbacks=run_manager and run_manager.get_sync().get_child())
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return await asyncio.create_task(documents(), context=context)
 
     def _call(self, query: str, options: dict[str, Any]) -> Any:
         given = {"config": ensure_config(), "filter": run_filter(), **options}
-        if self.k is not None:
-            given["k"] = min(self.k, options.get("k") or self.k)
-        takes = inspect.signature(self.function).parameters
-        return self.function(query, **{name: given[name] for name in given if name in takes})
+        takes = inspect.signature(self.inner).parameters
+        return self.inner(query, **{name: given[name] for name in given if name in takes})
 
-
-class AnyRetriever(Runnable[str, list[Document]]):
-    """A retriever, vector store or function whose results are Documents, within the run's filter.
-
-    A document that does not satisfy the filter is dropped, whoever found it.
-
-    Args:
-        source: Its name in error messages.
-        fault: The error to raise if it raises.
-        read: Converts its results to documents, if they are something else.
-        filters: False where the filter does not hold, as for pages of the web.
-    """
-
-    def __init__(
-        self,
-        retriever: Any,
-        source: str = "the retriever",
-        fault: type[Fault] = RetrievalFailed,
-        read: Callable[[Any], Any] = lambda found: found,
-        *,
-        filters: bool = True,
-    ) -> None:
-        self._source, self._fault, self._read, self._filters = source, fault, read, filters
-        self._takes_k = isinstance(retriever, VectorStore | FunctionRetriever)
-        if isinstance(retriever, VectorStore):
-            retriever = retriever.as_retriever()
-        elif not isinstance(retriever, Runnable) and takes_one(retriever):
-            name = getattr(retriever, "__name__", type(retriever).__name__)
-            name = "retriever" if name == "<lambda>" else name
-            known: dict[str, Any] = {"name": name, "read": read, "source": source, "fault": fault}
-            retriever, self._read = FunctionRetriever(function=retriever, **known), list
-        if not isinstance(retriever, Runnable) or isinstance(retriever, _NO_RETRIEVERS):
-            raise BadArgument(
-                "retriever must be a LangChain retriever or vector store, or a function from a "
-                f"query to documents, got {type(retriever).__name__}"
-            )
-        self._inner: Runnable[str, Any] = retriever
-
-    def invoke(
-        self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
-    ) -> list[Document]:
-        with wrap_errors(self._fault, self._source):
-            options, is_let = self._options(config, k)
-            found = self._read(self._inner.invoke(input, config, **options))
-            return [d for d in as_documents(found, self._source) if is_let(d.metadata)]
-
-    async def ainvoke(
-        self, input: str, config: RunnableConfig | None = None, *, k: int | None = None, **_: Any
-    ) -> list[Document]:
-        with wrap_errors(self._fault, self._source):
-            options, is_let = self._options(config, k)
-            found = self._read(await self._inner.ainvoke(input, config, **options))
-            return [d for d in await aas_documents(found, self._source) if is_let(d.metadata)]
-
-    def _options(self, config: RunnableConfig | None, k: int | None) -> tuple[dict[str, Any], Test]:
+    def _options(self, config: RunnableConfig, k: int | None) -> tuple[dict[str, Any], Test]:
         """Return the arguments for a call, and the test that its results must satisfy."""
-        inner, wanted = self._inner, run_filter(config)
-        options: dict[str, Any] = {"k": k} if self._takes_k and k is not None else {}
+        inner, wanted = self.inner, run_filter(config)
+        limits = [limit for limit in (self.most, k) if self.takes_k and limit is not None]
+        options: dict[str, Any] = {"k": min(limits)} if limits else {}
         is_let: Test = lambda metadata: True  # noqa: E731
         if wanted is None:
             return options, is_let
@@ -237,12 +207,18 @@ class AnyRetriever(Runnable[str, list[Document]]):
         except BadFilter:  # perhaps it is in the store's own language
             if not is_store:
                 raise
-        if isinstance(inner, VectorStoreRetriever):
+        if is_store:
             own = inner.search_kwargs.get("filter")
             options["filter"] = {"$and": [own, wanted]} if isinstance(own, Mapping) else wanted
             if isinstance(inner.vectorstore, InMemoryVectorStore) and not callable(wanted):
                 options["filter"] = lambda d: is_let(d.metadata) and (not own or own(d))
-        return options, is_let if self._filters else lambda metadata: True
+        return options, is_let if self.filters else lambda metadata: True
+
+
+def _is_unheard(run: RunnableConfig) -> bool:
+    """Whether nothing listens to retrievers, so that a run would only take time."""
+    handlers = CallbackManager.configure(run.get("callbacks")).handlers
+    return all(each.ignore_retriever for each in handlers)
 
 
 def takes_one(function: Any) -> bool:

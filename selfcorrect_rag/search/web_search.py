@@ -82,8 +82,8 @@ class RetrieverWebSearch(WebSearch):
             # A handled error would be the tool's result, and read as a page.
             tool = retriever.model_copy(update={"handle_tool_error": False})
             inner = RunnableLambda(lambda query: {field: query}) | tool
-        source = f"{name}, as the web,"
-        self._inner = AnyRetriever(inner, source, WebSearchFailed, read_pages, filters=False)
+        known: dict[str, Any] = {"fault": WebSearchFailed, "read": read_pages, "filters": False}
+        self._inner = AnyRetriever(inner, source=f"{name}, as the web,", **known)
 
     def search(self, query: str, k: int) -> list[Document]:
         return self._named(self._inner.invoke(query, _QUIET, k=k)[:k])
