@@ -41,9 +41,9 @@ class CRAGOptions(GraphOptions, total=False):
     """The options of CRAG's and Self-CRAG's factories."""
 
     rewriter: Rewriter | None
-    """A model, or a function from the question, that gives search queries; by rule if None."""
+    """A model or function that makes a search query of the question; None makes it by rule."""
     strip_filter: StripFilter | None
-    """A function from the question and strips to whether each is kept, instead of their scores."""
+    """A function of the question and the strips that returns whether each is kept."""
 
 
 class ApprovalGraph(CompiledStateGraph[StateT, ContextT, InputT, OutputT]):
@@ -78,7 +78,7 @@ def create_crag(
             None if every run gives its documents.
         evaluator: grades documents and strips, such as
             :class:`~selfcorrect_rag.models.T5Evaluator`, or a chat model or its name.
-        web_search: such as :class:`~selfcorrect_rag.search.TavilyWebSearch`; or a LangChain tool,
+        web_search: such as :class:`~selfcorrect_rag.search.TavilyWebSearch`, or any LangChain tool,
             retriever or function that searches; None if there is no web.
         options: :class:`CRAGOptions`, by name.
     """

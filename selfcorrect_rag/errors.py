@@ -74,7 +74,7 @@ class Fault(SelfCorrectError):
     """The value of ``stopped`` in a result that this cut short."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(f"{reason}; {hint}" if hint else reason)
+        super().__init__(f"{reason.rstrip('.')}; {hint}" if hint else reason)
         self.reason = reason
 
 

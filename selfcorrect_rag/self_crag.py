@@ -34,8 +34,8 @@ def create_self_crag(
 ) -> SelfCRAG:
     """Build the Self-CRAG graph.
 
-    Arguments are those of :func:`~selfcorrect_rag.crag.create_crag`, except ``settings``, and
-    ``llm``, which reflects or is wrapped as in :func:`~selfcorrect_rag.self_rag.create_self_rag`.
+    Arguments are those of :func:`~selfcorrect_rag.crag.create_crag`, but ``llm`` is that of
+    :func:`~selfcorrect_rag.self_rag.create_self_rag`, and settings are those of both graphs.
     Its output has the fields of both graphs; candidates and citations point into ``knowledge``.
     """
     building, compiling = split_options({"name": "self_crag", **options})

@@ -34,7 +34,7 @@ def create_self_rag(
     """Build the Self-RAG graph.
 
     Args:
-        llm: a model that reflects, e.g.
+        llm: a model with reflection tokens, e.g.
             :class:`~selfcorrect_rag.models.TransformersReflectionLLM`. Any other chat model or LLM,
             or its name (``"openai:gpt-4o-mini"``), is wrapped
             (:class:`~selfcorrect_rag.models.PromptedReflectionLLM`), and notes say so.

@@ -40,16 +40,16 @@ class Settings(BaseModel):
     """The graph's name in error messages."""
 
     max_model_calls: int | None = knob(2_000, ge=1, le=100_000)
-    """Most model calls for a question; the best answer that they allow is given. The default is
+    """Maximum model calls for a question; the best answer that they allow is given. The default is
     many times what the other defaults can cost; null disables the limit."""
     max_tokens: int | None = knob(None, ge=1, le=100_000_000)
-    """Tokens read and written for a question after which no step begins but the answer itself."""
+    """Maximum tokens read and written for a question; beyond it only the answer is written."""
     question_characters: int = knob(8_000, ge=100, le=MAX_CHARACTERS)
-    """Most characters of a question; the rest is cut."""
+    """Maximum characters of a question; the rest is cut."""
     document_characters: int = knob(20_000, ge=100, le=MAX_CHARACTERS)
-    """Most characters of a document or of a web page, and of its metadata; the rest is cut."""
+    """Maximum characters of a document or of a web page, and of its metadata; the rest is cut."""
     given_documents: int = knob(100, ge=1, le=10_000)
-    """Most documents that the caller may give; the rest is left out."""
+    """Maximum documents that the caller may give; the rest is left out."""
 
     def __init__(self, **knobs: Any) -> None:
         """Set the given settings; the rest keep their defaults."""
@@ -114,10 +114,10 @@ class SelfRAGSettings(Settings):
     """long: an answer of several segments, each with its own evidence; short: one whole answer for
     each passage, written past retrieval tokens to its end (the paper's form for closed sets)."""
     depth: int = knob(7, "beam_select", ge=1, le=64)
-    """Most segments of an answer in long form."""
+    """Maximum segments of an answer in long form."""
     segment_tokens: int = knob(100, "generate_and_critique", ge=1, le=4096)
-    """Most tokens of a segment, or of an answer in short form (the paper: 100; 50 for closed sets;
-    200 for bios)."""
+    """Maximum tokens of a segment, or of an answer in short form (the paper: 100; 50 for closed
+    sets; 200 for bios)."""
     weight_isrel: float = knob(1.0, "generate_and_critique", ge=0, le=100)
     """Weight of the passage being relevant."""
     weight_issup: float = knob(1.0, "generate_and_critique", ge=0, le=100)
@@ -179,10 +179,10 @@ class CRAGSettings(Settings):
     )
     """Size of a strip: a few sentences, fifty words, or the whole document."""
     strips: int = knob(5, "refine_strips", "select_web_strips", ge=1, le=100)
-    """Most strips kept of all retrieved documents, and as many of the web's."""
+    """Maximum strips kept of all retrieved documents, and as many of the web's."""
     scored_strips: int = knob(100, "refine_strips", "select_web_strips", ge=1, le=10_000)
-    """Most strips that the evaluator scores of all retrieved documents, and as many of the web's;
-    the first of each document."""
+    """Maximum strips that the evaluator scores of all retrieved documents, and as many of the
+    web's; the first of each document."""
     strip_threshold: float = knob(-0.5, "refine_strips", "select_web_strips", ge=-1, le=1)
     """Strips that score no higher are dropped."""
     refine: bool = knob(True, "refine_strips")
@@ -238,7 +238,7 @@ class InstructRAGSettings(Settings):
     """Task-specific instruction put after the question (the paper's are in
     instruct_prompts.TASK_INSTRUCTIONS); mode ft takes none."""
     rationale_tokens: int = knob(256, "write_rationale", ge=1, le=4096)
-    """Most tokens that a ReflectionLLM writes, reserved in the context; others have their own."""
+    """Maximum tokens of a ReflectionLLM's rationale, reserved in the context; others set theirs."""
     context_tokens: int | None = knob(None, "write_rationale", ge=1)
     """Tokens of prompt and rationale together; null asks the model. Documents that do not fit are
     dropped, the weakest first."""

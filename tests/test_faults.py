@@ -235,3 +235,9 @@ async def test_a_retry_policy_is_tried_before_a_fault_counts(form: str, graph: s
     result = await run(parts.build(graph, retry_policy=policy), form, ASKED, THREAD)
     assert result["passages"]
     assert not [note for note in result["notes"] if "retriever" in note]
+
+
+def test_a_message_that_ends_in_a_full_stop_goes_on_with_its_remedy() -> None:
+    assert str(ModelFailed("it raised APIError: Connection error.", GO_ON)) == (
+        f"it raised APIError: Connection error; {GO_ON}"
+    )

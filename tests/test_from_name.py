@@ -70,8 +70,8 @@ def test_a_model_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("acme:none", "does not open: .*nor is it a module:attribute"),
-        ("own_models:absent", "does not open: .*nor is it a module:attribute"),
+        ("acme:none", "cannot open .*: .*not a module:attribute either"),
+        ("own_models:absent", "cannot open .*: .*not a module:attribute either"),
         ("own_models:number", "own_models:number must be a LangChain model, got int"),
         ("broken_models:llm", "nothing_of_the_kind"),
     ],

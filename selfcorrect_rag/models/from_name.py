@@ -60,7 +60,7 @@ def find_language_model(name: str, **options: Any) -> Runnable[Any, Any]:
             made = init_chat_model(name, **options)
         except Exception as error:  # each provider raises its own errors
             raise NoLanguageModel(
-                f"{name} does not open: {safe_message(error)} (nor is it a module:attribute)"
+                f"cannot open {name}: {safe_message(error)} (it is not a module:attribute either)"
             ) from error
     if not isinstance(made, Runnable):
         raise NoLanguageModel(f"{name} must be a LangChain model, got {type(made).__name__}")

@@ -26,7 +26,7 @@ UNREADABLE = 0.0
 
 
 class RetrievalEvaluator(ABC):
-    """Says how relevant passages are to a question (CRAG section 4.2).
+    """Scores how relevant passages are to a question (CRAG section 4.2).
 
     A backend implements :meth:`score`, and :meth:`ascore` if it can do better than a thread.
     """

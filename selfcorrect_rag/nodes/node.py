@@ -231,15 +231,15 @@ class GraphOptions(TypedDict, total=False):
     reranker: BaseDocumentCompressor | None
     """A LangChain document compressor that reorders or drops retrieved passages."""
     follow_up: Model | None
-    """A model that rewrites questions of later turns to stand alone, from the ``messages`` before
-    them; None answers each as it is."""
+    """A model that rewrites a later question of a chat so that it stands alone; None answers each
+    question as it is."""
     settings: Settings | Mapping[str, Any] | None
     """Defaults for every run, of the graph's own settings class or a dict; ``context=`` overrides
     them field by field."""
     retry_policy: RetryPolicy | None
-    """For nodes that call a model, a retriever or a search, before anything is written."""
+    """LangGraph's, for the nodes that call a model, a retriever or a search."""
     checkpointer: Checkpointer
-    """Keeps threads; None keeps nothing. ``approve_search`` needs one."""
+    """Keeps threads; None disables them. ``approve_search`` needs one."""
     cache: BaseCache[Any] | None
     """Keeps the results of nodes that call a model (:func:`cache_policy`); None disables it."""
     interrupt_before: list[str] | None
