@@ -1,32 +1,36 @@
 """Convert a file into sections of text and tables.
 
-kreuzberg reads PDF, office files and mail; what its version 4.10 gets wrong of Word and Excel is
+kreuzberg reads PDF and office files; what its version 4.10 gets wrong of Word and Excel is
 mended before, and HTML is cleaned by lxml before. The rest is text. Run as a program, in a separate
 process, it imports nothing of this package.
 """
 
+import csv
+import email.policy
 import io
 import json
 import re
 import sys
 import zipfile
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from html import unescape
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 128 * 2**20, 512 * 2**20
-SHEETS = (".csv", ".tsv", ".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
-MAIL = (".eml", ".msg")
+SHEETS = (".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
 _TITLED = (".epub", ".fb2", ".ipynb", ".org")
 """Kinds whose first heading is their title; office files often have a wrong one."""
 _OFFICE = (".doc", ".docm", ".docx", ".dotx", ".odt", ".rtf")
 _SLIDES = (".odp", ".ppsx", ".ppt", ".pptm", ".pptx")
+_WESTERN = re.compile(r"(?i)(iso-?8859-?1|latin-?1|(us-)?ascii)")
+"""Declared names that mean Windows-1252."""
 _FIELDS = ("text", "contents", "content", "page_content", "passage", "body")
 """Keys that hold the text of a JSON row."""
 _RESERVED = ("source", "sources", "chunk", "score", "page", "heading")
@@ -43,10 +47,10 @@ _WORD = {
 _UNSEEN = "//w:moveFrom | //mc:Fallback | //w:r[w:rPr/w:vanish[not(@w:val)]]"
 _SIGNS = {ord("<"): "\ue000", ord(">"): "\ue001", ord("&"): "\ue002"}
 """Signs that kreuzberg drops from Word; each is put back in the text."""
-_CHROME = "nav footer aside script style noscript template iframe svg button dialog img"
+_CHROME = "title nav footer aside script style noscript template iframe svg button dialog img"
 _CHROME_NAMES = re.compile(
     r"(?i)\b(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookie\w*|site-?header|site-?footer"
-    r"|footer|banner|skip-?link|pagination|share|social|related)\b"
+    r"|footer|toc|mw-editsection|banner|skip-?link|pagination|share|social|related)\b"
 )
 _RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
 """The line below a Markdown table's header."""
@@ -255,18 +259,22 @@ def _pdf(file: File) -> Iterator[Section]:
 
 
 def _html(file: File) -> Iterator[Section]:
-    """Read the main content of a page; navigation and the like are left out."""
+    declared = re.search(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", file.data[:4096])
+    name = declared[1].decode("ascii") if declared else None
+    yield from _page(file.text("cp1252" if name and _WESTERN.fullmatch(name) else name), file.title)
+
+
+def _page(text: str, title: str) -> Iterator[Section]:
+    """Yield the main content of HTML; navigation and the like are left out."""
     from lxml import etree, html
 
-    declared = re.search(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", file.data[:4096])
-    text = file.text(declared and declared[1].decode("ascii").replace("iso-8859-1", "cp1252"))
     if not text.strip():
         return
     tree = html.document_fromstring(re.sub(r"\A\s*<\?xml[^>]*>", "", text.replace("\0", " ")))
-    title = _line(tree.xpath("string(//title)")) or file.title
+    title = _line(tree.xpath("string(//title)")) or title
     main = tree.xpath("//main | //article | //*[@role='main']")
     is_marked = len(main) == 1 and bool(main[0].text_content().strip())
-    body = main[0] if is_marked else tree.body
+    body = main[0] if is_marked else tree.body if tree.body is not None else tree
     size = len(body.text_content())
     for element in body.xpath(".//*"):
         names = " ".join(element.get(key, "") for key in ("class", "id", "role"))
@@ -288,11 +296,9 @@ def _line(text: object) -> str:
 def _office(file: File) -> Iterator[Section]:
     import kreuzberg
 
-    if file.suffix in (".csv", ".tsv"):
-        file.data = file.text().encode()
-    elif zipfile.is_zipfile(io.BytesIO(file.data)):
+    if zipfile.is_zipfile(io.BytesIO(file.data)):
         _mend(file)
-    is_plain = file.suffix in MAIL + _SLIDES  # slides lose their notes in Markdown
+    is_plain = file.suffix in (".msg", *_SLIDES)  # slides lose their notes in Markdown
     with NamedTemporaryFile(suffix=file.suffix) as empty:  # the file's own path may not be text
         kind = kreuzberg.detect_mime_type_from_path(empty.name)
     text, result = _by_kreuzberg(file.data, kind, "plain" if is_plain else "markdown")
@@ -305,12 +311,44 @@ def _office(file: File) -> Iterator[Section]:
     text, title = text.translate({ord(sign): chr(old) for old, sign in _SIGNS.items()}), None
     if file.suffix in _TITLED:
         title = _first_title(text)
-    elif file.suffix in MAIL:
+    elif file.suffix == ".msg":
         text = re.sub(r"&#?\w+;", lambda entity: unescape(entity[0]), text)
         title = result.metadata.get("subject")
         attached = ", ".join(result.metadata.get("attachments") or [])
         file.faults += [f"attachments are not read: {attached}"] if attached else []
     yield from _outline(text, {}, title or file.title)
+
+
+def _mail(file: File) -> Iterator[Section]:
+    mail = email.message_from_bytes(file.data, policy=email.policy.default)
+    body, title = mail.get_body(("plain", "html")), mail["Subject"]
+    heads = [f"{key}: {mail[key]}" for key in ("Subject", "From", "To", "Date") if mail[key]]
+    try:
+        text = body.get_content() if body else ""
+    except LookupError as error:
+        raise NotRead(str(error)) from error
+    if body and body.get_content_subtype() == "html":
+        parts = list(_page(text, file.title))
+        text = "\n\n".join(f"{part.header or ''}\n{part.text}".strip() for part in parts)
+    attached = [part.get_filename() or part.get_content_type() for part in mail.iter_attachments()]
+    file.faults += [f"attachments are not read: {', '.join(attached)}"] if attached else []
+    yield Section("\n".join(heads) + f"\n\n{text}", {"title": title})
+
+
+def _csv(file: File) -> Iterator[Section]:
+    """Read a table with the delimiter by which most of its first rows have as many cells."""
+    text = file.text()
+    csv.field_size_limit(MAX_BYTES)
+
+    def rows(delimiter: str) -> Iterator[list[str]]:
+        lines = io.StringIO(text, newline="")
+        return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+
+    def consistency(delimiter: str) -> int:
+        widths = Counter(map(len, islice(rows(delimiter), 100)))
+        return max((count for width, count in widths.items() if width > 1), default=0)
+
+    yield from _sheet(list(rows(max("\t;,|", key=consistency))), {"title": file.title})
 
 
 def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, Any]:
@@ -411,14 +449,17 @@ def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator
 
 
 READERS: dict[str, Callable[[File], Iterator[Section]]] = {
-    **dict.fromkeys((*SHEETS, *MAIL, *_TITLED, *_OFFICE, *_SLIDES), _office),
+    **dict.fromkeys((*SHEETS, ".msg", *_TITLED, *_OFFICE, *_SLIDES), _office),
     **dict.fromkeys((".md", ".markdown", ".mdx", ".qmd", ".rmd", ".rst"), _markdown),
     **dict.fromkeys((".html", ".htm", ".xhtml"), _html),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json),
+    ".csv": _csv,
+    ".eml": _mail,
     ".pdf": _pdf,
+    ".tsv": _csv,
 }
 """By suffix; all others are read as text if they are text."""
-ALONE = (_office, _html, _pdf)
+ALONE = (_office, _html, _mail, _pdf)
 """Those that run in a separate process, where a hang or a crash costs only one file."""
 
 

@@ -130,6 +130,8 @@ def test_csv_rows_carry_their_headings(read: Any) -> None:
     )
     assert problem.partly
     assert "Windows-1252" in problem.reason
+    (found,), _ = read("b.csv", "Report: 2026\n\nPart;Price, net\nBolt, long;1,20\n")
+    assert found.page_content == "Report: 2026\nPart: Bolt, long; Price, net: 1,20"
     (found,), _ = read("a.tsv", "name\tcity, country\nAda\tParis, FR\n")
     assert found.page_content == "name: Ada; city, country: Paris, FR"
 
@@ -268,6 +270,8 @@ def test_html_in_forms_and_articles(read: Any, page: str, text: str) -> None:
     ("name", "content", "text"),
     [
         ("a.html", '<meta charset="windows-1251"><p>Приказ'.encode("cp1251"), "Приказ"),
+        ("a.html", b"<meta charset=latin1><p>\x93quoted\x94 \x80 5", "“quoted” € 5"),
+        ("a.html", "<title>T</title><main><p>One.</main><main><p>Two.</main>", "One.\n\nTwo."),
         ("a.txt", "приказ".encode("utf-16"), "приказ"),
         ("a.txt", "naïve – café".encode("cp1252"), "naïve – café"),
         ("a.rst", "Notes\n=====\n\nPort 7070.\n", "Notes\n=====\n\nPort 7070."),
@@ -345,11 +349,20 @@ def test_mail_with_its_subject_and_attachments(read: Any) -> None:
     assert problem.reason == "attachments are not read: plan.pdf"
 
 
+def test_mail_in_html_alone(read: Any) -> None:
+    page = "<table><tr><th>Order<th>Sum<tr><td>4711<td>5 &lt; 6</table><p>Thanks."
+    (found,), _ = read("m.eml", f"Subject: Your order\nContent-Type: text/html\n\n{page}")
+    assert found.page_content == (
+        "Subject: Your order\n\n| Order | Sum |\n| --- | --- |\n| 4711 | 5 < 6 |\n\nThanks."
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("a.txt", "会议每周二上午十点".encode("gb18030"), "--encoding gb18030"),
         ("a.txt", "Łąka przyszła".encode("cp1250"), "name its encoding"),
+        ("a.eml", b"Content-Type: text/plain; charset=x-none\n\nRow.\n", "x-none"),
         ("a.png", b"\x89PNG\r\n\x1a\n\0\0", "binary data, and .png is not a kind"),
         ("a.pdf", b"%PDF-1.4 nothing", "broken, encrypted or of an unknown version"),
         ("a.docx", b"nothing", "broken, encrypted or of an unknown version"),
