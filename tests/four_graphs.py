@@ -1,4 +1,4 @@
-"""The four graphs with scripted models, for tests of what they report."""
+"""The four graphs by name, with parts of a test's own or with scripted models."""
 
 from typing import Any
 
@@ -18,9 +18,25 @@ from tests.scripted import (
     segment,
 )
 
+ALL = ("self_rag", "crag", "self_crag", "instruct_rag")
 PLAIN: Any = {"question": "Who wrote Emma, and when?"}
 ANSWER = "Jane Austen wrote it."
 GOING = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
+
+
+def create(graph: str, llm: Any, chat: Any, retriever: Any, *corrected: Any, **options: Any) -> Any:
+    """A graph with the model that it needs, one that reflects or one that chats; ``corrected`` are
+    evaluator and web search, and a rewriter is CRAG's alone."""
+    if graph in ("self_rag", "instruct_rag"):
+        options.pop("rewriter", None)
+    match graph:
+        case "self_rag":
+            return create_self_rag(llm, retriever, **options)
+        case "crag":
+            return create_crag(chat, retriever, *corrected, **options)
+        case "self_crag":
+            return create_self_crag(llm, retriever, *corrected, **options)
+    return create_instruct_rag(chat, retriever, **options)
 
 
 def chat(text: str) -> FakeListChatModel:
@@ -45,16 +61,9 @@ def write(prompt: str) -> Any:
 
 
 def build(graph: str) -> Any:
-    evaluator = ChatEvaluator(chat("LEAK no"), passages_per_call=1)
-    web = RetrieverWebSearch(gossip, "pages")
-    rewriter = chat("LEAK, keywords")
-    match graph:
-        case "self_rag":
-            return create_self_rag(ScriptedReflectionLLM(write=write), gossip)
-        case "crag":
-            return create_crag(chat(ANSWER), gossip, evaluator, web, rewriter=rewriter)
-        case "self_crag":
-            llm = ScriptedReflectionLLM(write=write)
-            return create_self_crag(llm, gossip, evaluator, web, rewriter=rewriter)
-        case _:
-            return create_instruct_rag(chat(ANSWER), gossip)
+    llm, writer, rewriter = ScriptedReflectionLLM(write=write), chat(ANSWER), chat("LEAK, keywords")
+    corrected = (
+        ChatEvaluator(chat("LEAK no"), passages_per_call=1),
+        RetrieverWebSearch(gossip, "pages"),
+    )
+    return create(graph, llm, writer, gossip, *corrected, rewriter=rewriter)

@@ -8,10 +8,11 @@ from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag import as_tool, create_crag, create_self_crag
+from selfcorrect_rag import as_tool
 from selfcorrect_rag.errors import BadSettings
 from tests.agents.scripted import asking, reflecting, tool_messages
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
+from tests.four_graphs import create
 from tests.scripted import echo
 from tests.test_faults import FORMS, THREAD, run
 
@@ -21,9 +22,8 @@ APPROVE: Any = {"approve_search": True}
 
 
 def build(name: str, web: Any, texts: list[str] = AMBIGUOUS, **options: Any) -> Any:
-    llm, create = (echo(), create_crag) if name == "crag" else (reflecting(), create_self_crag)
     found = [document(text) for text in texts]
-    return create(llm, lambda query: found, WordEvaluator(), web, **options)  # type: ignore[operator]
+    return create(name, reflecting(), echo(), lambda query: found, WordEvaluator(), web, **options)
 
 
 def queries(web: PagesWebSearch) -> list[str]:

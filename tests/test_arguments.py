@@ -14,10 +14,10 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langgraph.cache.memory import InMemoryCache
 from langgraph.types import RetryPolicy
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NoDocument
 from selfcorrect_rag.models import from_name
 from tests.crag_runs import WordEvaluator
+from tests.four_graphs import ALL, create
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
 
 TEXT = "Emma is by Jane Austen."
@@ -58,21 +58,13 @@ def run(graph: Any, asynchronous: bool = False, **options: Any) -> dict[str, Any
     return dict(graph.invoke(ASK, **options))
 
 
-def factories(**given: Any) -> dict[str, Any]:
-    """Each factory with ``given`` in place of its usual arguments."""
-    llm, retriever = given.get("llm"), given.get("retriever", find)
-    parts = given.get("evaluator", WordEvaluator()), given.get("web_search", find)
-    rest = {k: v for k, v in given.items() if k not in PARTS}
-    return {
-        "self_rag": lambda: create_self_rag(llm or reflecting(), retriever, **rest),
-        "crag": lambda: create_crag(llm or chat(), retriever, *parts, **rest),
-        "self_crag": lambda: create_self_crag(llm or reflecting(), retriever, *parts, **rest),
-        "instruct_rag": lambda: create_instruct_rag(llm or chat(), retriever, **rest),
-    }
+def make(name: str, llm: Any = None, retriever: Any = find, **given: Any) -> Any:
+    """A graph with ``given`` in place of its usual arguments."""
+    corrected = given.pop("evaluator", WordEvaluator()), given.pop("web_search", find)
+    return create(name, llm or reflecting(), llm or chat(), retriever, *corrected, **given)
 
 
-PARTS = ("llm", "retriever", "evaluator", "web_search")
-GRAPHS = pytest.mark.parametrize("name", factories())
+GRAPHS = pytest.mark.parametrize("name", ALL)
 MODELS: dict[str, Any] = {
     "name": lambda: "acme:talker",
     "fallbacks": lambda: Broken(responses=["x"]).with_fallbacks([chat()]),
@@ -91,11 +83,11 @@ def plain(query: str) -> str:
 
 @GRAPHS
 def test_a_vector_store_or_an_async_function_retrieves(name: str) -> None:
-    graph = factories(retriever=store())[name]()
+    graph = make(name, retriever=store())
     for asynchronous in (False, True):
         result = run(graph, asynchronous, context={"passages": 6})
         assert [TEXT in d.page_content for d in result["passages"]] == [True] * 6
-    graph = factories(retriever=afind)[name]()
+    graph = make(name, retriever=afind)
     assert run(graph, True)["passages"] == PAGES
     with pytest.raises(NoDocument, match="is async: run the graph with ainvoke or astream"):
         run(graph)
@@ -105,7 +97,7 @@ def test_a_vector_store_or_an_async_function_retrieves(name: str) -> None:
 @pytest.mark.parametrize("form", MODELS)
 def test_models(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(from_name, "find_language_model", lambda name: chat())
-    graph = factories(llm=MODELS[form](), follow_up=MODELS[form]())[name]()
+    graph = make(name, MODELS[form](), follow_up=MODELS[form]())
     for asynchronous in (False, True):
         assert "Jane Austen" in run(graph, asynchronous)["answer"]
 
@@ -129,7 +121,7 @@ def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(nam
         (given, calling | {"rewrite_follow_up"}, calling - UNCACHED),
         ({}, set[str](), set[str]()),
     ):
-        graph = factories(**options)[name]()
+        graph = make(name, **options)
         nodes = graph.builder.nodes
         assert graph.name == name
         assert {n for n in nodes if nodes[n].retry_policy == policy} == retried
@@ -156,19 +148,19 @@ REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(
     ("name", "argument", "given", "message"),
     [
-        *((name, *row) for name in factories() for row in REFUSED),
+        *((name, *row) for name in ALL for row in REFUSED),
         *((name, *row) for name in ("crag", "self_crag") for row in REFUSED_CORRECTION),
     ],
 )
 def test_what_does_not_fit_is_refused(name: str, argument: str, given: Any, message: str) -> None:
     with pytest.raises(BadArgument, match=message):
-        factories(**{argument: given})[name]()
+        make(name, **{argument: given})
 
 
 @GRAPHS
 def test_a_setting_among_the_arguments_is_refused_with_its_place(name: str) -> None:
     with pytest.raises(BadSettings, match=r'passages: .* settings=\{"passages": ...\}'):
-        factories(passages=3)[name]()
+        make(name, passages=3)
 
 
 def test_a_strip_filter_of_ones_own() -> None:
@@ -183,7 +175,7 @@ def test_a_strip_filter_of_ones_own() -> None:
             return [1.0]
 
     options: dict[str, Any] = {"retriever": lambda query: long, "evaluator": Never()}
-    graph = factories(**options, strip_filter=keep)["crag"]()
+    graph = make("crag", **options, strip_filter=keep)
     strips = run(graph, True)["strips"]
     assert [(s["text"][:6], s["score"], s["kept"]) for s in strips] == [
         ("Emma i", 1.0, True),
@@ -192,7 +184,7 @@ def test_a_strip_filter_of_ones_own() -> None:
     with pytest.raises(EvaluatorFailed, match="the strip filter is async"):
         run(graph)
     with pytest.raises(EvaluatorFailed, match="gave 0 values for 2 strips"):
-        run(factories(**options, strip_filter=lambda question, strips: [])["crag"]())
+        run(make("crag", **options, strip_filter=lambda question, strips: []))
 
 
 @pytest.mark.parametrize("name", ["crag", "self_crag"])
@@ -211,13 +203,14 @@ def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) 
             chat("Not heard, evaluator.").invoke("?")
             return super().score(question, passages)
 
-    graph = factories(
+    graph = make(
+        name,
         retriever=asking("retriever", lambda query: [Document("Of Ulysses.")]),
         evaluator=Asks(),
         web_search=asking("web", find),
         rewriter=asking("rewriter", str),
-    )[name]()
-    filtered = factories(strip_filter=asking("filter", lambda q, strips: [True]))[name]()
+    )
+    filtered = make(name, strip_filter=asking("filter", lambda q, strips: [True]))
     costs = {"retrieve": 1, "grade_documents": 1, "rewrite_query": 1, "web_search": 1}
     selecting = {"select_web_strips": 1}
     for its, counted in ((graph, costs | selecting), (filtered, selecting)):

@@ -9,7 +9,6 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import RetryPolicy
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import (
     EvaluatorFailed,
     ModelFailed,
@@ -22,9 +21,9 @@ from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.search import WebSearch
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.thresholds import Thresholds
+from tests.four_graphs import ALL, create
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
-ALL = ("self_rag", "crag", "self_crag", "instruct_rag")
 CORRECTING = ("crag", "self_crag")
 REFLECTING = ("self_rag", "self_crag")
 THREAD: Any = {"configurable": {"thread_id": "1"}}
@@ -92,15 +91,8 @@ class Parts:
         options = {"checkpointer": InMemorySaver(), **options}
         chat = RunnableLambda(lambda asked: model(str(asked)))
         llm = self.reflecting()
-        corrected = (self.retriever, Evaluator(), Pages())
-        rewriter = RunnableLambda(lambda asked: self.rewriter(str(asked)))
-        if graph == "self_rag":
-            return create_self_rag(llm, self.retriever, **options)
-        if graph == "crag":
-            return create_crag(chat, *corrected, rewriter=rewriter, **options)
-        if graph == "self_crag":
-            return create_self_crag(llm, *corrected, rewriter=rewriter, **options)
-        return create_instruct_rag(chat, self.retriever, **options)
+        options["rewriter"] = RunnableLambda(lambda asked: self.rewriter(str(asked)))
+        return create(graph, llm, chat, self.retriever, Evaluator(), Pages(), **options)
 
 
 async def run(graph: Any, form: str, *args: Any, **options: Any) -> Any:

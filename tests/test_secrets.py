@@ -13,11 +13,11 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.sqlite import SqliteSaver
 from pydantic import SecretStr
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.errors import RetrievalFailed, SelfCorrectError, WebSearchFailed, redact
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.ui.page import render_run
 from tests.crag_runs import PagesWebSearch
+from tests.four_graphs import ALL, create
 from tests.providers import Provider
 from tests.scripted import document
 
@@ -71,15 +71,9 @@ def graphs(fails: str, **options: Any) -> list[Any]:
     graded = Keyed(answer=broken) if fails == "evaluator" else Keyed(answer=judge)
     failure = WebSearchFailed(f"{SAID}\n\x1b[2J{SAID * 500}", "try\nagain")
     web = PagesWebSearch(failure if fails == "web" else None)
-    corrected = (retriever, ChatEvaluator(graded), web)
-    rewriter: Any = RunnableLambda(broken) if fails == "rewriter" else None
-    reflecting = PromptedReflectionLLM(model)
-    return [
-        create_self_rag(reflecting, retriever, **options),
-        create_crag(model, *corrected, rewriter=rewriter, **options),
-        create_self_crag(reflecting, *corrected, rewriter=rewriter, **options),
-        create_instruct_rag(model, retriever, **options),
-    ]
+    parts = (PromptedReflectionLLM(model), model, retriever, ChatEvaluator(graded), web)
+    options["rewriter"] = RunnableLambda(broken) if fails == "rewriter" else None
+    return [create(graph, *parts, **options) for graph in ALL]
 
 
 PARTS = ("model", "retriever", "retriever, by our own error", "evaluator", "rewriter", "web")

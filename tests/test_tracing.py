@@ -18,13 +18,13 @@ from langsmith import Client
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.search import RetrieverWebSearch
 from tests.crag_runs import WordEvaluator
-from tests.four_graphs import ANSWER, PLAIN, build, chat, gossip, write
+from tests.four_graphs import ALL, ANSWER, PLAIN, build, chat, gossip, write
 from tests.prompted_runs import opinion
 from tests.providers import LOGPROBS, Provider
 from tests.scripted import ScriptedReflectionLLM, document, timeless
 
 FORMS = pytest.mark.parametrize("form", ["sync", "async"])
-GRAPHS = pytest.mark.parametrize("graph", ["self_rag", "crag", "self_crag", "instruct_rag"])
+GRAPHS = pytest.mark.parametrize("graph", ALL)
 
 
 class Collector(RunCollectorCallbackHandler):
