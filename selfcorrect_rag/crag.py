@@ -103,13 +103,13 @@ def crag_builder(
     model, chosen = as_language_model(llm, "llm"), CRAGSettings.of(settings)
     graph = StateGraph(CRAGState, CRAGSettings, input_schema=Input, output_schema=CRAGOutput)
     add_node(graph, read_question(chosen))
-    add_node(graph, generate(model, chosen), retry_policy)
+    add_node(graph, generate(model), retry_policy)
 
     graph.add_edge(START, "read_question")
     if follow_up is None:
         graph.add_edge("read_question", "retrieve")
     else:
-        add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy)
+        add_node(graph, rewrite_follow_up(follow_up), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
         graph.add_edge("rewrite_follow_up", "retrieve")
     add_correction(graph, retriever, evaluator, web_search, chosen, retry_policy, cached, **parts)
@@ -139,16 +139,16 @@ def add_correction(
     judge = as_evaluator(evaluator)
     grade = grade_documents(judge, settings)
     calls = int(isinstance(rewriter, str | Runnable))  # a function makes none
-    refine = refine_strips(judge, settings, strip_filter=strip_filter, rewriter_calls=calls)
-    select = select_web_strips(judge, settings, strip_filter=strip_filter)
+    refine = refine_strips(judge, strip_filter=strip_filter, rewriter_calls=calls)
+    select = select_web_strips(judge, strip_filter=strip_filter)
     add_node(graph, grade, retry_policy, cached and cache_policy(grade, judge, ["passages"]))
     cached = cached and strip_filter is None
     add_node(graph, refine, retry_policy, cached and cache_policy(refine, judge, ["passages"]))
     add_node(graph, select, retry_policy, cached and cache_policy(select, judge, ["web_results"]))
     add_node(graph, retrieve_documents(retriever, settings, reranker), retry_policy)
-    add_node(graph, rewrite_query(rewriter, settings), retry_policy)
+    add_node(graph, rewrite_query(rewriter), retry_policy)
     add_node(graph, search_the_web(web_search, settings), retry_policy)
-    add_node(graph, recompose_knowledge(settings), defer=True)  # waits for all branches
+    add_node(graph, recompose_knowledge(), defer=True)  # waits for all branches
 
     graph.add_edge("retrieve", "grade_documents")
     # A drawing shows a label for each branch.

@@ -67,7 +67,7 @@ def instruct_rag_builder(
     add_node(graph, read_question(chosen, lambda turn: {"mode": turn.mode or default}))
     graph.add_edge(START, "read_question")
     if follow_up is not None:
-        add_node(graph, rewrite_follow_up(follow_up, chosen), retry_policy)
+        add_node(graph, rewrite_follow_up(follow_up), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
     graph.add_conditional_edges(
         "read_question" if follow_up is None else "rewrite_follow_up",
@@ -80,9 +80,9 @@ def instruct_rag_builder(
         _after_retrieval,
         {"demonstrations": "choose_demonstrations", "no demonstrations": "write_rationale"},
     )
-    add_node(graph, choose_demonstrations(demonstrations or (), chosen))
+    add_node(graph, choose_demonstrations(demonstrations or ()))
     graph.add_edge("choose_demonstrations", "write_rationale")
-    add_node(graph, write_rationale(model, chosen), retry_policy)
+    add_node(graph, write_rationale(model), retry_policy)
     graph.add_edge("write_rationale", END)
     return graph
 

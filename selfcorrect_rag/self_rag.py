@@ -70,7 +70,7 @@ def self_rag_builder(
         SelfRAGState, SelfRAGSettings, input_schema=Input, output_schema=SelfRAGOutput
     )
     add_generation(graph, model, chosen, "passages", follow_up, retry_policy, cached)
-    add_node(graph, retrieve(retriever, chosen, reranker), retry_policy)
+    add_node(graph, retrieve(retriever, reranker=reranker), retry_policy)
     graph.add_edge("retrieve", "generate_and_critique")
     steps: dict[Hashable, str] = {"retrieval": "retrieve", "no retrieval": "generate_and_critique"}
     graph.add_conditional_edges("decide_retrieval", _next_segment, steps)
@@ -92,20 +92,20 @@ def add_generation(
 
     The edges that leave decide_retrieval and beam_select are each graph's own.
     """
-    decide = decide_retrieval(model, settings)
-    write = generate_and_critique(model, settings, source)
+    # Later nodes read the turn's settings from the state.
+    decide, write = decide_retrieval(model), generate_and_critique(model, source=source)
     keys = ["beams", source, "candidates"]
     add_node(graph, read_question(settings))
     add_node(graph, decide, retry_policy, cached and cache_policy(decide, model, []))
     add_node(graph, write, retry_policy, cached and cache_policy(write, model, keys))
-    add_node(graph, beam_select(model, settings))
-    add_node(graph, write_answer(settings, source, llm=model))
+    add_node(graph, beam_select(model))
+    add_node(graph, write_answer(source=source, llm=model))
 
     graph.add_edge(START, "read_question")
     if follow_up is None:
         graph.add_edge("read_question", "decide_retrieval")
     else:
-        add_node(graph, rewrite_follow_up(follow_up, settings), retry_policy)
+        add_node(graph, rewrite_follow_up(follow_up), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
         graph.add_edge("rewrite_follow_up", "decide_retrieval")
     graph.add_edge("generate_and_critique", "beam_select")

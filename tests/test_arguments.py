@@ -16,6 +16,7 @@ from langgraph.types import RetryPolicy
 
 from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NoDocument
 from selfcorrect_rag.models import from_name
+from selfcorrect_rag.settings import GRAPHS as GRAPH_SETTINGS
 from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ALL, create
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
@@ -122,7 +123,10 @@ def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(nam
         ({}, set[str](), set[str]()),
     ):
         graph = make(name, **options)
-        nodes = graph.builder.nodes
+        builder, nodes = graph.builder, graph.builder.nodes
+        schemas = (builder.input_schema, builder.output_schema, builder.context_schema)
+        kind = GRAPH_SETTINGS[name].graph.replace("-", "")
+        assert [s.__name__ for s in schemas] == ["Input", f"{kind}Output", f"{kind}Settings"]
         assert graph.name == name
         assert {n for n in nodes if nodes[n].retry_policy == policy} == retried
         assert {n for n in nodes if nodes[n].cache_policy} == cached
