@@ -11,6 +11,7 @@ from tests.scripted import document, echo
 
 QUESTION = "Who wrote Middlemarch?"
 TITLES = ["Middlemarch", "Eliot Park", "Emma"]
+LONG = [f"T{n} " + "word " * 60 for n in range(4)]
 DEMONSTRATIONS: list[Demonstration] = [
     {"question": f"Who wrote {name}?", "rationale": f"Because {name}.", "answers": [f"By {name}"]}
     for name in ("Emma", "Ulysses", "Walden", "Dracula", "Persuasion")

@@ -10,11 +10,9 @@ from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.state import Demonstration
 from tests.conftest import talkative
-from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, documents, run
+from tests.instruct_runs import LONG, QUESTION, RATIONALE, documents, run
 from tests.providers import saying
 from tests.scripted import ScriptedReflectionLLM, echo, segment
-
-LONG = [f"T{n} " + "word " * 60 for n in range(4)]
 
 
 def test_the_weakest_documents_are_dropped_and_numbers_follow() -> None:
@@ -94,13 +92,3 @@ async def test_the_rationale_streams_once_token_by_token() -> None:
     assert len(tokens) > 50
     again = [message.text async for message, _ in graph.astream(asked, stream_mode="messages")]
     assert again == tokens
-
-
-def test_events_say_what_happens() -> None:
-    graph = create_instruct_rag(
-        FakeListChatModel(responses=[RATIONALE]), lambda query: documents(LONG), DEMONSTRATIONS
-    )
-    context: Any = {"context_tokens": 700}
-    events = list(graph.stream({"question": QUESTION}, context=context, stream_mode="custom"))
-    names = "retrieved demonstrations_chosen dropped rationale_written answered"
-    assert [event["event"] for event in events] == names.split()

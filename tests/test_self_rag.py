@@ -1,7 +1,6 @@
 """Self-RAG as a graph: what is asked of the model, what comes out, and the knobs (Algorithm 1)."""
 
 import math
-import re
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from tests.scripted import (
     passage_of,
     segment,
 )
-from tests.snippets import ROOT
 
 A, B, C = document("A"), document("B"), document("C")
 QUESTION: Any = {"question": "Who?"}
@@ -167,11 +165,6 @@ def test_streams_say_what_happens() -> None:
     nodes = [name for mode, chunk in seen if mode == "updates" for name in chunk]
     assert nodes[:3] == ["read_question", "decide_retrieval", "retrieve"]
     assert nodes[3:] == ["generate_and_critique", "beam_select", "write_answer"]
-    events = [dict(chunk) for mode, chunk in seen if mode == "custom"]
-    page = (ROOT / "docs/reference/graphs.md").read_text()
-    documented = dict(re.findall(r"^\| `(\w+)` \| (`.*`) \|$", page, re.MULTILINE))
-    for event in events:
-        keys = ", ".join(f"`{key}`" for key in event if key != "event")
-        assert keys == documented[event["event"]]
+    events = [chunk["event"] for mode, chunk in seen if mode == "custom"]
     names = "retrieval_decided retrieved candidate_scored candidate_scored segment_chosen answered"
-    assert [event["event"] for event in events] == names.split()
+    assert events == names.split()
