@@ -1,6 +1,7 @@
 """The factories' arguments: forms of each argument, for each factory."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -167,7 +168,7 @@ def test_a_setting_among_the_arguments_is_refused_with_its_place(name: str) -> N
         make(name, passages=3)
 
 
-def test_a_strip_filter_of_ones_own() -> None:
+def test_a_strip_filter_of_ones_own(recwarn: pytest.WarningsRecorder) -> None:
     long = [Document("".join(f"{n} is named in this sentence. " * 3 for n in ("Emma", "Nobody")))]
 
     async def keep(question: str, strips: list[str]) -> list[bool]:
@@ -185,8 +186,12 @@ def test_a_strip_filter_of_ones_own() -> None:
         ("Emma i", 1.0, True),
         ("Nobody", -1.0, False),
     ]
-    with pytest.raises(EvaluatorFailed, match="the strip filter is async"):
+    with pytest.raises(EvaluatorFailed, match="filter is async; run the graph with ainvoke"):
         run(graph)
+    gc.collect()
+    assert not [w for w in recwarn if "never awaited" in str(w.message)]
+    with pytest.raises(EvaluatorFailed, match="the strip filter raised ZeroDivisionError"):
+        run(make("crag", **options, strip_filter=lambda question, strips: 1 / 0))
     with pytest.raises(EvaluatorFailed, match="gave 0 values for 2 strips"):
         run(make("crag", **options, strip_filter=lambda question, strips: []))
 

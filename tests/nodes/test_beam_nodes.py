@@ -260,3 +260,32 @@ def test_a_rewrite_that_fails_answers_the_original_question(
     update = invoke(rewrite_follow_up(model), state, asynchronous)
     assert "standalone_question" not in update
     assert update["notes"][0].endswith(f"{note}; answered the original question")
+
+
+TURN = HumanMessage("And when?", id="3")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"messages": [*EARLIER, TURN]}, "user: Who built it?\nassistant: Ann."),
+        ({"messages": EARLIER}, "user: Who built it?\nassistant: Ann."),
+        ({"messages": [*EARLIER, TURN], "human_message_id": None},
+         "user: Who built it?\nassistant: Ann.\nuser: And when?"),
+        ({"messages": [*EARLIER, TURN, AIMessage("No.")], "human_message_id": "3"},
+         "user: Who built it?\nassistant: Ann."),
+        ({"messages": [AIMessage(" "), HumanMessage("x" * 4_001), TURN]}, f"user: {'x' * 4_000}"),
+        ({"messages": [*map(AIMessage, "abcdefghijk"), TURN]},
+         "\n".join(f"assistant: {text}" for text in "bcdefghijk")),
+        ({"messages": [TURN]}, None),
+        ({"messages": []}, None),
+    ],
+)  # fmt: skip
+def test_what_was_said_before_the_question_is_read(given: Any, said: str | None) -> None:
+    prompts: list[str] = []
+    model = RunnableLambda(lambda asked: prompts.append(asked[-1].content) or '"It" ')
+    state = {"question": "Shown", "original_question": "And when?", **given}
+    update = rewrite_follow_up(model).invoke(state)
+    question = "\n\nLast question: And when?"
+    assert prompts == ([] if said is None else [f"<document>\n{said}\n</document>{question}"])
+    assert update.get("standalone_question") == (None if said is None else "It")
