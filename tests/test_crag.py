@@ -1,6 +1,7 @@
 """CRAG and Self-CRAG on hand-made evaluators: actions, strips, knowledge, citations, faults."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.crag import crag_builder, create_crag
 from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.models import ChatEvaluator
+from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.rewrite_query import keywords
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
 from selfcorrect_rag.settings import CRAGSettings
@@ -144,6 +146,48 @@ def test_a_generator_with_reflection_tokens_cites_what_was_judged_relevant(
     assert irrelevant["citations"] == []
     assert any("was not judged relevant" in note for note in irrelevant["notes"])
     assert run(CORRECT, relevant(isrel, "The documents do not say."))["citations"] == []
+
+
+class ReadsApart(ScriptedReflectionLLM):
+    @property
+    def reads_apart(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("form", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("kind", "apart", "texts", "passages", "answer"),
+    [
+        (ScriptedReflectionLLM, True, ["1", "2"], ["T1\n1 2"], "1."),
+        (ReadsApart, False, ["1", "2"], ["T1. 1 T2. 2"], "1."),
+        (ReadsApart, False, ["1"], ["T1\n1"], "1."),
+        (ReadsApart, True, ["1", "2", "3"], ["T1\n1", "T2\n2", "T3\n3"], "2."),
+        (ReadsApart, True, ["4", "1", "5"], ["T4\n4", "T1\n1", "T5\n5"], "4."),
+        (ReadsApart, True, [], [], "0."),
+    ],
+)
+async def test_knowledge_is_read_as_one_passage_or_each_piece_apart(
+    kind: Any, apart: bool, texts: list[str], passages: list[str], answer: str, form: str
+) -> None:
+    """The likeliest of answers judged alike, the first of equals, and never one without text."""
+
+    def write(prompt: str) -> Segment:
+        first = next((c for c in prompt if c.isdigit()), "0")
+        likely = {"2": 0.9, "3": 0.95}.get(first, 0.5)
+        return segment("" if first == "3" else f"{first}.", RELEVANT, mean_logprob=math.log(likely))
+
+    llm = kind(write=write)
+    pieces = [document(text, f"T{text}") for text in texts]
+    state = {"question": "Who?", "knowledge": pieces, "judged": [None] * len(texts)}
+    node = generate(llm, apart=apart)
+    update = await node.ainvoke(state) if form == "async" else node.invoke(state)
+    opening = "### Instruction:\nWho?\n\n### Response:\n"
+    each = [f"{opening}[Retrieval]<paragraph>{read}</paragraph>" for read in passages]
+    assert llm.calls == [each or [f"{opening}[No Retrieval]"]]
+    assert update["answer"] == answer
+    (options,) = llm._options
+    assert options["stop_at_retrieval"] is False
+    assert options["critique"] is (kind is ReadsApart and (apart or len(texts) < 2))
 
 
 def test_of_pieces_read_as_one_those_are_cited_that_say_it() -> None:

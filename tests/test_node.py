@@ -23,7 +23,8 @@ from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask, cache_policy
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.settings import SelfRAGSettings, Settings
-from selfcorrect_rag.state import SelfRAGState
+from selfcorrect_rag.state import FREE, SelfRAGState
+from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
@@ -216,6 +217,35 @@ def test_a_key_holds_the_model_the_settings_and_what_the_node_reads(
     assert result["answer"] == f"{llm.name}.", "two models on one cache do not collide"
 
 
+def test_a_key_holds_what_limits_leave_and_the_whole_of_passages() -> None:
+    llm = named("red")
+    policy = cache_policy(decide_retrieval(llm), llm, ["passages"])
+    assert policy
+
+    def key(passage: Document, spent: int = 0, **settings: Any) -> str:
+        costs = {**FREE, "model_calls": spent, "prompt_tokens": spent}
+        route = [costs] if spent else None
+        return policy.key_func(
+            {**QUESTION, "settings": settings, "passages": [passage], "route": route}
+        )
+
+    one = Document("Text.", id="1", metadata={"a": 1, "b": 2})
+    same = Document("Text.", id="1", metadata={"b": 2, "a": 1})
+    assert key(one) == key(same) == key(one, spent=99), "so little of so much"
+    others = [
+        key(one),
+        key(one, spent=1_001),
+        key(Document("Other.", id="1", metadata={"a": 1, "b": 2})),
+        key(Document("Text.", id="2", metadata={"a": 1, "b": 2})),
+        key(Document("Text.", id="1", metadata={"a": 1, "b": 3})),
+        *(key(one, spent, max_tokens=50) for spent in (0, 1, 2)),
+        *(key(one, spent, max_model_calls=50) for spent in (0, 1, 2)),
+        key(one, max_model_calls=None),
+    ]
+    assert len(set(others)) == len(others)
+    assert key(one, 1, max_model_calls=None) == key(one, 2, max_model_calls=None)
+
+
 def test_a_result_that_a_limit_cut_is_not_taken_for_a_whole_one() -> None:
     graph = make(named("red"), InMemoryCache(), "A", "B")
     cut = graph.invoke(QUESTION, context={"max_tokens": 110, "mode": "always"})
@@ -241,6 +271,8 @@ def test_crag_grades_and_refines_again_only_what_changed() -> None:
     assert asked("Vague.", "Gold.") == 0
     assert asked("Vague.", "Gold bars.") == 1
     assert asked("Vague too.", "Gold.") == 2
+    evaluator.thresholds = Thresholds(upper=0.6, lower=-0.6)
+    assert asked("Vague.", "Gold.") == 3
     kept: list[list[str]] = []
     for _ in range(2):  # a filter of one's own is not cached
         asked("Vague.", "Gold.", strip_filter=lambda _, strips: kept.append(strips) or [True])

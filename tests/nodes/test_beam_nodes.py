@@ -19,6 +19,7 @@ from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.crag_runs import WordEvaluator
 from tests.nodes.parts import beam, candidate
+from tests.providers import Provider, saying
 from tests.scripted import (
     FULL,
     NONE,
@@ -153,15 +154,32 @@ def test_a_cut_segment_is_noted_by_the_last_segment_only() -> None:
         assert bool(notes) is noted
 
 
-def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives() -> None:
+@both
+@pytest.mark.parametrize(
+    ("label", "most", "option"),
+    [
+        ("2", None, "B"),
+        ("none", None, None),
+        (ConnectionError("down"), None, None),
+        ("2", 2 + 4, "B"),  # two to write and to criticise, four to ask
+        ("2", 2 + 3, None),
+    ],
+)
+def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives(
+    label: Any, most: int | None, option: str | None, asynchronous: bool
+) -> None:
     """Prose is not parsed: "It can't be A ..." names A and means B."""
     prose = "It can't be A because oxygen is released. That leaves B."
-    model = PromptedReflectionLLM(chat(prose, "2"))
-    settings = SelfRAGSettings(options=("A", "B"), mode="never")
+    critic = Provider(answer=lambda prompt: label if "options" in prompt else "5")
+    model = PromptedReflectionLLM(saying(prose), critic=critic)
+    settings = SelfRAGSettings(options=("A", "B"), mode="never", max_model_calls=most)
     state = {"question": "Which?", "beams": [beam(next="none", score=0.0)]}
-    update = generate_and_critique(model, settings).invoke(state)
-    assert update["candidates"][0]["text"] == prose
-    assert update["candidates"][0]["option"] in (None, "B")
+    update = invoke(generate_and_critique(model, settings), state, asynchronous)
+    (made,) = update["candidates"]
+    assert (made["text"], made["option"]) == (prose, option)
+    asked = [prompt for prompt in critic.prompts if "options" in prompt]
+    assert bool(asked) is (most != 5)
+    assert all("1: A\n2: B\n" in p and "Which?" in p and prose in p for p in asked)
 
 
 A, B = DOCUMENTS = [document("A"), document("B")]
