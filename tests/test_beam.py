@@ -219,12 +219,13 @@ def option(text: str, relevant: float) -> list[Segment]:
 
 
 def test_closed_sets_sum_scores_by_answer() -> None:
-    given = {"A": option("True.", 0.9), "B": option("false", 0.6), "C": option("False", 0.6)}
+    given = {"A": option("False.", 0.9), "B": option("true", 0.6), "C": option("True", 0.6)}
     result, _ = ask(given, closed_set=True)
-    assert result["answer"] == "false"
-    assert result["options"] == {"false": pytest.approx(1.4), "true": pytest.approx(1.0)}
+    assert result["answer"] == "true"
+    assert result["options"] == {"true": pytest.approx(1.4), "false": pytest.approx(1.0)}
+    assert list(result["options"]) == ["true", "false"], "best first"
     assert result["score"] == pytest.approx(1.4)
-    assert ask(given, options=["True", "False"])[0]["answer"] == "False"
+    assert ask(given, options=["True", "False"])[0]["answer"] == "True"
 
 
 def test_candidates_that_match_no_option_are_left_out_of_the_sum_and_counted() -> None:
@@ -232,3 +233,7 @@ def test_candidates_that_match_no_option_are_left_out_of_the_sum_and_counted() -
     result, _ = ask(given, options=["yes", "no"])
     assert result["options"] == {"yes": pytest.approx(2.0)}
     assert result["notes"] == ["1 of 3 candidates match no option; ignored"]
+    prose = {"A": option("Perhaps.", 0.6), "B": option("Maybe.", 0.9), "C": option("Who?", 0.7)}
+    result, _ = ask(prose, options=["yes", "no"])
+    assert (result["answer"], result["options"]) == ("Maybe.", {})
+    assert "no candidate gave one of the options" in result["notes"][0]

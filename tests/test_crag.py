@@ -206,7 +206,9 @@ def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
     texts = ["Gold is here.", "Vague words."]
     result = run(texts, llm, refine=False, lower=0.5, upper=0.6)
     assert result["judged"] == ["relevant", "irrelevant"]
-    assert [c["number"] for c in result["citations"]] == [1]
+    assert [(c["number"], c["passage"], c["segments"]) for c in result["citations"]] == [
+        (1, 0, [0])
+    ]
     assert result["cited_answer"] == "It was she [1] and he."
     assert result["notes"] == [
         "the answer points at [2], which was not judged relevant: it is not cited"

@@ -105,6 +105,11 @@ def test_documents_are_numbered_as_they_are_shown() -> None:
     assert first["numbering"] == [0, 1, 2]
 
 
+def test_a_task_instruction_is_put_behind_the_question() -> None:
+    asked = run(instruction="Name the author only.")["rationale"]
+    assert asked.endswith(f"{QUESTION}\nName the author only.")
+
+
 def test_an_empty_text_has_a_stated_answer() -> None:
     graph = create_instruct_rag(writing("  \n"), lambda query: documents())
     result = graph.invoke({"messages": [HumanMessage(QUESTION)]})

@@ -1,11 +1,13 @@
 """Limits on the cost of a question, and faults after something was written."""
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from langchain_core.outputs import Generation, LLMResult
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nodes.limits import limit_met
+from selfcorrect_rag.nodes.limits import CallCounter, limit_met
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Segment
@@ -72,6 +74,24 @@ def test_as_many_candidates_as_fit_are_written(most: int, fit: int) -> None:
     limits: Any = {"max_model_calls": most, "mode": "always", "depth": 1}
     result = graph.invoke({"question": "Who?"}, context=limits)
     assert [c["passage"] for c in result["candidates"]] == list(range(fit))
+
+
+def test_calls_are_counted_once_with_what_they_report_and_as_failed_ones() -> None:
+    """A model inside another, such as a fallback, and an LLM that reports in ``llm_output``."""
+    counter, ids = CallCounter(), [uuid4() for _ in range(5)]
+    outer, chain, inner, failed, again = ids
+    counter.on_llm_start(run_id=outer)
+    counter.on_chain_start(run_id=chain, parent_run_id=outer)
+    counter.on_llm_start(run_id=inner, parent_run_id=chain)
+    usage = {"token_usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    for run_id in (inner, inner, outer):
+        counter.on_llm_end(
+            LLMResult(generations=[[Generation(text="")]], llm_output=usage), run_id=run_id
+        )
+    assert counter.usage == {**FREE, "model_calls": 1, "prompt_tokens": 3, "generated_tokens": 2}
+    for run_id in (failed, again, again):
+        counter.on_llm_error(ValueError(), run_id=run_id)
+    assert counter.usage["model_calls"] == 3
 
 
 def test_limits_count_what_models_report() -> None:
