@@ -1,6 +1,7 @@
-"""Measure Self-RAG's graph beyond LangGraph: functions of ours, and CPU time, for one question.
+"""Measure the graphs beyond LangGraph: CPU time for one question, and Self-RAG's functions.
 
-One segment, two passages, a scripted model. ``python -m benchmarks.graph [-v]``
+One segment, two passages, a scripted model; CRAG takes both branches. Each is compared with a bare
+graph of as many nodes as it passes. ``python -m benchmarks.graph [-v]``
 """
 
 import json
@@ -19,15 +20,17 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 import selfcorrect_rag
+from selfcorrect_rag.crag import create_crag
+from selfcorrect_rag.instruct_rag import create_instruct_rag
 from selfcorrect_rag.models import ReflectionLLM
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator
 from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Reflection
+from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.state import Segment
 
 ROOT = str(Path(selfcorrect_rag.__file__).parent)
 QUESTION: Any = {"question": "What colour is the door?"}
-STEPS = 6
-"""Nodes that the question passes, from read_question to write_answer."""
 
 
 def reflection(token: str) -> Reflection:
@@ -57,14 +60,34 @@ class Scripted(ReflectionLLM):
         return self._segments(prompts, **options)
 
 
-def bare_graph() -> Any:
-    """A LangGraph graph with as many nodes, which do nothing."""
+class Unsure(RetrievalEvaluator):
+    """Calls every passage neither relevant nor irrelevant, so that both branches run."""
+
+    def score(self, question: str, passages: Sequence[str]) -> list[float]:
+        return [0.0 for _ in passages]
+
+
+def graphs() -> dict[str, Any]:
+    """Every graph of this package, by name."""
+    documents = [Document("The door is red.", metadata={"title": t}) for t in ("Door", "House")]
+    web, model = [Document("The door was painted red.", metadata={"title": "Web"})], Scripted()
+    correction = (lambda _: documents, Unsure(), lambda _: web)
+    return {
+        "self_rag": create_self_rag(model, lambda _: documents),
+        "crag": create_crag(model, *correction),
+        "self_crag": create_self_crag(model, *correction),
+        "instruct_rag": create_instruct_rag(model, lambda _: documents),
+    }
+
+
+def bare_graph(steps: int = 6) -> Any:
+    """A LangGraph graph of so many nodes, one after the other, which do nothing."""
 
     class State(TypedDict, total=False):
         question: str
 
     graph = StateGraph(State)
-    names = [f"step_{number}" for number in range(STEPS)]
+    names = [f"step_{number}" for number in range(steps)]
     for previous, name in zip([START, *names], names, strict=False):
         graph.add_node(name, lambda state: {"question": state["question"]})
         graph.add_edge(previous, name)
@@ -104,21 +127,30 @@ def cpu_ms(
     return found
 
 
+def measure(graph: Any) -> dict[str, float]:
+    """The nodes that one question passes, and its CPU milliseconds beside a bare graph's."""
+    steps = len(graph.invoke(QUESTION)["route"])
+    bare = bare_graph(steps)
+    runs = [lambda: graph.invoke(QUESTION), lambda: bare.invoke(QUESTION)]
+    cpu_ms(runs, rounds=1)
+    times = cpu_ms(runs)
+    ours, theirs = (statistics.median(column) for column in zip(*times, strict=True))
+    more = statistics.median(own - their for own, their in times)
+    figures = {"cpu_ms": ours, "bare_ms": theirs, "more_ms": more}
+    return {"steps": steps, **{name: round(value, 2) for name, value in figures.items()}}
+
+
 def main() -> None:
     """Print the figures, with -v also the functions."""
-    documents = [Document("The door is red.", metadata={"title": t}) for t in ("Door", "House")]
-    graph, bare = create_self_rag(Scripted(), lambda _: documents), bare_graph()
+    made = graphs()
+    graph = made["self_rag"]
     for _ in range(5):
-        graph.invoke(QUESTION), bare.invoke(QUESTION)
+        graph.invoke(QUESTION)
     entered = count_functions(lambda: graph.invoke(QUESTION))
     if "-v" in sys.argv:
         print("\n".join(f"  {count:4d} {name}" for name, count in entered.most_common()))
-    times = cpu_ms([lambda: graph.invoke(QUESTION), lambda: bare.invoke(QUESTION)])
-    ours, theirs = (statistics.median(column) for column in zip(*times, strict=True))
-    more = statistics.median(own - their for own, their in times)
     line = {"benchmark": "graph", "functions": len(entered), "entered": entered.total()}
-    line |= {"cpu_ms": round(ours, 2), "bare_ms": round(theirs, 2), "more_ms": round(more, 2)}
-    print(json.dumps(line))
+    print(json.dumps(line | {name: measure(each) for name, each in made.items()}))
 
 
 if __name__ == "__main__":

@@ -129,17 +129,17 @@ def retrieval_probability(reflection: Reflection) -> float:
 
 
 def judgements(reflections: Iterable[Reflection]) -> dict[str, dict[str, float]]:
-    """Return the probabilities of the first readable reflection of each group."""
+    """Return the probabilities of the first of the readable ``reflections`` of each group."""
     found: dict[str, dict[str, float]] = {}
     for reflection in reflections:
-        if reflection["group"] not in found and is_readable(reflection):
+        if reflection["group"] not in found:
             found[reflection["group"]] = probabilities(reflection["logprobs"])
     return found
 
 
 def critique(reflections: Iterable[Reflection]) -> dict[str, float | None]:
     """Score a segment by the first readable reflection of each judging group."""
-    return scores_of(judgements(reflections))
+    return scores_of(judgements(filter(is_readable, reflections)))
 
 
 def scores_of(judged: Mapping[str, Mapping[str, float]]) -> dict[str, float | None]:
@@ -166,8 +166,8 @@ def sequence_probability(logprob: float | None, tokens: int) -> float | None:
 
 def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
     """Return f(y_t, d, Critique) of Eq. 3-4; what the model did not give counts as 0."""
-    terms = segment_terms(scores, sequence, weights)
-    return sum(term["weight"] * term["value"] for term in terms)
+    values = [sequence, *(scores[group] for group in VALUES)]
+    return sum(weight * (value or 0.0) for weight, value in zip(weights, values, strict=True))
 
 
 def segment_terms(scores: Critique, sequence: float | None, weights: Weights) -> list[Term]:
@@ -187,7 +187,11 @@ def path_score(segments: Sequence[ScoredSegment], weights: Weights, rule: str) -
     left out once there is one: all paths share them. ``sum`` adds the scores, so longer paths win.
     ``product`` multiplies them, as the official code does.
     """
-    each = path_terms(segments, weights, rule)
+    return join_terms(path_terms(segments, weights, rule), rule)
+
+
+def join_terms(each: Sequence[float], rule: str) -> float:
+    """Return the path score of the segment scores of :func:`path_terms`."""
     if rule == "product":
         return math.prod(each) if each else 0.0
     return math.fsum(each) / (max(len(each), 1) if rule == "mean" else 1)

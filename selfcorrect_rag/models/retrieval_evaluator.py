@@ -68,6 +68,14 @@ def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str])
         return _checked(evaluator, evaluator.score(question, passages), passages)
 
 
+async def agrade(
+    evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
+) -> list[float]:
+    """The async twin of :func:`grade`."""
+    with wrap_errors(EvaluatorFailed, _name(evaluator)):
+        return _checked(evaluator, await evaluator.ascore(question, passages), passages)
+
+
 def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
     """Return :func:`grade` as a run of its own in traces, above the evaluator's model calls, from
     ``{"question": ..., "passages": [...]}`` to ``{"scores": [...]}``."""
@@ -76,9 +84,7 @@ def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[s
         return {"scores": grade(evaluator, **asked)}
 
     async def ascore(asked: Mapping[str, Any]) -> dict[str, Any]:
-        with wrap_errors(EvaluatorFailed, _name(evaluator)):
-            scores = await evaluator.ascore(**asked)
-            return {"scores": _checked(evaluator, scores, asked["passages"])}
+        return {"scores": await agrade(evaluator, **asked)}
 
     return RunnableLambda(score, ascore, name=type(evaluator).__name__)
 

@@ -16,8 +16,8 @@ from selfcorrect_rag.reflection import (
     Group,
     ScoredSegment,
     is_readable,
+    join_terms,
     judgements,
-    path_score,
     path_terms,
     scores_of,
     segment_terms,
@@ -177,6 +177,7 @@ def _candidate(
     sequence = sequence_probability(segment["logprob"], segment["tokens"])
     terms = segment_terms(scores, sequence, weights)
     path = [*scored(written), ScoredSegment(scores, sequence, step == "retrieve")]
+    each = path_terms(path, weights, rule)
     return Candidate(
         depth=0,
         beam=beam,
@@ -191,9 +192,9 @@ def _candidate(
         hard=[str(r["group"]) for r in segment["reflections"] if r.get("prompted") == "hard"],
         score=sum(term["weight"] * term["value"] for term in terms),
         terms=terms,
-        path_score=path_score(path, weights, rule),
+        path_score=join_terms(each, rule),
         path_rule=rule,
-        path_terms=path_terms(path, weights, rule),
+        path_terms=each,
         next=following,
         finish_reason=segment["finish_reason"],
         option=None,

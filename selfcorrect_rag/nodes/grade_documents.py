@@ -7,7 +7,13 @@ from typing import Any
 from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
-from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
+from selfcorrect_rag.models.retrieval_evaluator import (
+    RetrievalEvaluator,
+    agrade,
+    grade,
+    grading,
+    titled,
+)
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, add_costs, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.web_search import check_approval
@@ -62,9 +68,12 @@ async def score(
     Calls of a model that is not LangChain's are counted as the evaluator says.
     """
     before, calls = run.costs["model_calls"], evaluator.model_calls(texts)
-    grade = grading(evaluator)  # a run of its own in traces
-    asked = {"question": question, "passages": texts}
-    scores: list[float] = (await run.call(grade.invoke, grade.ainvoke, asked))["scores"]
+    if run.is_unheard:
+        scores = await run.call(grade, agrade, evaluator, question, texts)
+    else:
+        traced = grading(evaluator)  # a run of its own in traces
+        asked = {"question": question, "passages": texts}
+        scores = (await run.call(traced.invoke, traced.ainvoke, asked))["scores"]
     if run.costs["model_calls"] == before and calls:
         add_costs(run.costs, model_calls=calls, prompt_tokens=None, generated_tokens=None)
     return scores

@@ -13,6 +13,7 @@ from inspect import iscoroutine
 from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
 from uuid import uuid4
 
+from langchain_core.callbacks import CallbackManager
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -128,6 +129,11 @@ class Run(Generic[S]):
         is_quiet = TAG_NOSTREAM in (self.config.get("tags") or ())
         return self._runtime is not None and bool(handlers) and not is_quiet
 
+    @property
+    def is_unheard(self) -> bool:
+        """Whether no callback or trace takes part, so that a run in traces would only take time."""
+        return not CallbackManager.configure(self.config.get("callbacks")).handlers
+
     def emit(self, event: str, **fields: Any) -> None:
         """Send an event (docs/reference/graphs.md) to the custom stream, if there is a graph."""
         if self._runtime is not None:
@@ -168,6 +174,7 @@ class Node(Runnable[Any, Update], Generic[S]):
         self.name, self.step, self.settings, self.on_fault = name, step, settings, on_fault
         self.begins_turn = begins_turn
         self.retry_policy: RetryPolicy | None = None
+        self._turn: tuple[Any, S] = None, settings
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         running = self._run(input, config, is_async=False)
@@ -221,8 +228,12 @@ class Node(Runnable[Any, Update], Generic[S]):
         given = None if self.begins_turn else state.get("settings")
         if given is None:
             return self.settings.merged(context)
-        cls = type(self.settings)
-        return cls(**{name: value for name, value in given.items() if name in cls.model_fields})
+        known, settings = self._turn  # turns with other settings are rare
+        if given != known:
+            cls = type(self.settings)
+            settings = cls(**{name: given[name] for name in given if name in cls.model_fields})
+            self._turn = dict(given), settings
+        return settings
 
 
 class GraphOptions(TypedDict, total=False):

@@ -137,12 +137,14 @@ NO_DOCUMENTS = "I cannot answer this: I answer from documents alone."
 
 def is_refusal(text: str) -> bool:
     """Return whether ``text`` is a fixed refusal, apart from case, punctuation and marks."""
-    refusals = map(_words, (REFUSAL, NOT_ENGLISH, NO_DOCUMENTS))
-    return len(text) <= 200 and _words(text) in refusals
+    return len(text) <= 200 and _words(text) in _REFUSALS
 
 
 def _words(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]+", text.casefold())
+
+
+_REFUSALS = [_words(text) for text in (REFUSAL, NOT_ENGLISH, NO_DOCUMENTS)]
 
 
 # Citation marks
@@ -211,7 +213,7 @@ def read_marks(text: str, documents: int, citable: Collection[int]) -> Marked:
 
 def without_marks(text: str) -> str:
     """Return the text with its marks disabled: ``[3]`` becomes ``[3?]``."""
-    return read_marks(text, 0, ()).cited
+    return read_marks(text, 0, ()).cited if "[" in text else text.strip()
 
 
 def marks_in(text: str, documents: int) -> Iterator[Mark]:

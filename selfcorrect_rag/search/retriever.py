@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import operator
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from langchain_core.callbacks import CallbackManager
@@ -189,9 +190,17 @@ class AnyRetriever(BaseRetriever):
             return await asyncio.create_task(documents(), context=context)
 
     def _call(self, query: str, options: dict[str, Any]) -> Any:
-        given = {"config": ensure_config(), "filter": run_filter(), **options}
-        takes = inspect.signature(self.inner).parameters
-        return self.inner(query, **{name: given[name] for name in given if name in takes})
+        given = dict(options)
+        if "config" in self._takes:
+            given.setdefault("config", ensure_config())
+        if "filter" in self._takes:
+            given.setdefault("filter", run_filter())
+        return self.inner(query, **{name: given[name] for name in given if name in self._takes})
+
+    @cached_property
+    def _takes(self) -> Mapping[str, object]:
+        """The arguments that the function takes."""
+        return inspect.signature(self.inner).parameters
 
     def _options(self, config: RunnableConfig, k: int | None) -> tuple[dict[str, Any], Test]:
         """Return the arguments for a call, and the test that its results must satisfy."""
