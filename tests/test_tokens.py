@@ -51,7 +51,9 @@ def encode(prompt: Prompt, limit: int | None = None) -> Encoded:
 
 
 def test_ids_are_counted_by_part() -> None:
-    encoded = encode(parts(("ab", 0), ("c", 0), PARAGRAPH, ("", 0), ("def", 0)))
+    prompt = parts(("ab", 1), ("c", 0), PARAGRAPH, ("", 0), ("def", 0))
+    encoded = encode(prompt)
+    assert (encode(prompt, 100), encoded.shortened) == (encoded, 0)
     assert encoded.owners == [-1, 0, 0, 1, 2, 4, 4, 4]
     assert ControlledTokenizer(letters()).text(encoded.ids) == "abcdef"
 
