@@ -44,13 +44,13 @@ def _answers(row: dict[str, Any], found: Document) -> bool:
     return is_right(found.page_content, row)
 
 
-def nq_open(index: Index, pool: int) -> list[Question]:
+def nq_open(index: Index, pool: int | None) -> list[Question]:
     """Index the first ``pool`` gold passages of NQ-open and return their questions."""
     rows = list(lines(DATA / "nq_open_oracle_2655.jsonl.gz"))[:pool]
     return _pooled(index, [(row["question"], row["ctxs"], row["ctxs"]) for row in rows])
 
 
-def popqa(index: Index, pool: int) -> list[Question]:
+def popqa(index: Index, pool: int | None) -> list[Question]:
     """Index the paragraphs of the first ``pool`` rows of PopQA and return their questions."""
     rows = list(lines(DATA / "popqa_dev_741.jsonl"))[:pool]
     return _pooled(
@@ -95,6 +95,10 @@ def measure(index: Index, questions: Sequence[Question]) -> dict[str, Any]:
     return figures
 
 
+def _sample(questions: list[Question], most: int | None) -> list[Question]:
+    return questions if most is None else random.Random(0).sample(questions, most)
+
+
 def _with_ends(values: Sequence[float]) -> list[float]:
     found = bootstrap_mean(list(values))
     return [round(number, 3) for number in (found.value, found.low, found.high)]
@@ -103,8 +107,9 @@ def _with_ends(values: Sequence[float]) -> list[float]:
 def main() -> None:
     """Measure each corpus in a new index."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pool", type=int, default=1000, help="rows of NQ-open and PopQA")
-    parser.add_argument("--questions", type=int, default=400, help="most questions of a corpus")
+    parser.add_argument("--sets", nargs="+", default=["own_documents", "nq_open", "popqa"])
+    parser.add_argument("--pool", type=int, help="rows of NQ-open and PopQA; by default all")
+    parser.add_argument("--questions", type=int, help="most questions of a set; by default all")
     args = parser.parse_args()
     figures: dict[str, Any] = {}
     corpora: dict[str, Callable[[Index], list[Question]]] = {
@@ -112,13 +117,12 @@ def main() -> None:
         "nq_open": lambda index: nq_open(index, args.pool),
         "popqa": lambda index: popqa(index, args.pool),
     }
-    for name, fill in corpora.items():
+    for name in args.sets:
         begun = time.process_time()
         with tempfile.TemporaryDirectory() as place:
             index = Index(Path(place) / "index")
-            questions = fill(index)
-            chosen = random.Random(0).sample(questions, min(len(questions), args.questions))
-            figures[name] = measure(index, chosen)
+            questions = corpora[name](index)
+            figures[name] = measure(index, _sample(questions, args.questions))
         figures[name]["cpu_seconds"] = round(time.process_time() - begun)
         print(name, json.dumps(figures[name]), flush=True)
     print(json.dumps(figures))
