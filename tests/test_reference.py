@@ -22,14 +22,14 @@ def make_segment(seed: int, path: tuple[str, ...]) -> dict[str, Any]:
     rng = random.Random(f"{seed} {path}")
 
     def group(size: int) -> list[float]:
-        weights = [rng.choice((0.1, 0.5, 1.0)) for _ in range(size)]
+        weights = [rng.uniform(0.1, 1) for _ in range(size)]
         return [weight / sum(weights) for weight in weights]
 
     return {
         "isrel": group(2)[0],
         "issup": group(3) if rng.random() < 0.9 else None,
         "isuse": group(5) if rng.random() < 0.7 else None,
-        "p": rng.choice((0.1, 0.5, 0.9)),
+        "p": rng.uniform(0.1, 0.9),
         "going": rng.random() < 0.7,
     }
 
@@ -63,13 +63,15 @@ def best_path(
 ) -> tuple[float, set[str]]:
     """The best score of a beam search that keeps ``width`` open paths, and the texts that have it.
 
-    A finished path never competes for a place. This search does not stop early.
+    A finished path never competes for a place; an open one that cannot beat the best finished one,
+    were all its further segments perfect, gives up its place.
     """
+    perfect = sum(weights[name] for name in weights)
     combine: Any = {"mean": lambda s: sum(s) / len(s), "sum": sum, "product": math.prod}[rule]
 
-    def path_score(path: tuple[str, ...]) -> float:
+    def path_score(path: tuple[str, ...], further: int = 0) -> float:
         made = [make_segment(seed, path[: n + 1]) for n in range(len(path))]
-        return float(combine([score(each, weights) for each in made]))
+        return float(combine([score(each, weights) for each in made] + [perfect] * further))
 
     going: list[tuple[str, ...]] = [()]
     finished: list[tuple[str, ...]] = []
@@ -78,6 +80,9 @@ def best_path(
         is_last = step == depth - 1
         finished += [p for p in longer if is_last or not make_segment(seed, p)["going"]]
         going = [p for p in longer if p not in finished]
+        to_beat = max(map(path_score, finished), default=-math.inf)
+        left = range(1, depth - step)
+        going = [p for p in going if any(path_score(p, n) > to_beat for n in left)]
         going = sorted(going, key=path_score, reverse=True)[:width]
     best = max(path_score(path) for path in finished)
     texts = {" ".join("".join(p[: n + 1]) for n in range(len(p))) for p in finished}
@@ -89,22 +94,24 @@ def best_path(
     st.integers(0, 10_000),
     st.sampled_from(("A", "AB", "ABC")),
     st.sampled_from(("mean", "sum")),
-    st.integers(1, 3),
+    st.integers(1, 4),
+    st.sampled_from((1, 2, 3, 32)),
     st.booleans(),
 )
 def test_the_beam_is_the_papers(
-    seed: int, titles: str, rule: str, depth: int, asynchronous: bool
+    seed: int, titles: str, rule: str, depth: int, width: int, asynchronous: bool
 ) -> None:
-    """With room for every path; what cannot win is not continued, and that loses nothing."""
     rng = random.Random(seed)
     names = ("weight_sequence", "weight_isrel", "weight_issup", "weight_isuse")
+    # Without p(y) paths could tie; with room for all of them that makes no difference.
     weights = {name: rng.choice((0.0, 0.5, 1.0, 2.0)) for name in names}
+    weights["weight_sequence"] = rng.choice((0.5, 1.0, 2.0) if width < 32 else (0.0, 1.0))
     llm = ScriptedReflectionLLM(write=lambda prompt: write(seed, prompt))
     graph = create_self_rag(llm, lambda _: [document(title) for title in titles])
-    context: Any = {"beam_width": 32, "depth": depth, "path_rule": rule, "mode": "always"}
+    context: Any = {"beam_width": width, "depth": depth, "path_rule": rule, "mode": "always"}
     run: Any = graph.ainvoke if asynchronous else graph.invoke
     result = run({"question": "Who?"}, context={**context, **weights})
     result = asyncio.run(result) if asynchronous else result
-    best, texts = best_path(seed, titles, 32, depth, rule, weights)
+    best, texts = best_path(seed, titles, width, depth, rule, weights)
     assert result["score"] == pytest.approx(best)
     assert result["answer"] in texts
