@@ -8,15 +8,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.search import RetrieverWebSearch
-from tests.scripted import (
-    FULL,
-    RELEVANT,
-    USEFUL,
-    ScriptedReflectionLLM,
-    document,
-    passage_of,
-    segment,
-)
+from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
 
 ALL = ("self_rag", "crag", "self_crag", "instruct_rag")
 PLAIN: Any = {"question": "Who wrote Emma, and when?"}
@@ -56,7 +48,7 @@ def write(prompt: str) -> Any:
     text = f"Segment {done} from {passage_of(prompt)}."
     certain = RELEVANT if passage_of(prompt) == "Emma" else {"[Relevant]": 0.6, "[Irrelevant]": 0.4}
     if done == 2:
-        return segment(text, certain, FULL, USEFUL)
+        return segment(text, certain, FULL, {"[Utility:5]": 1.0})
     return segment(text, certain, FULL, next=GOING)
 
 

@@ -9,13 +9,7 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import RetryPolicy
 
-from selfcorrect_rag.errors import (
-    EvaluatorFailed,
-    ModelFailed,
-    NoDocument,
-    RetrievalFailed,
-    SelfCorrectError,
-)
+from selfcorrect_rag.errors import EvaluatorFailed, ModelFailed, NoDocument, RetrievalFailed
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.search import WebSearch
@@ -115,7 +109,7 @@ def empty(*given: Any) -> Any:
 DOWN = ConnectionError("no route\nto it")
 FORMS = pytest.mark.parametrize("form", ["sync", "async"])
 
-ENDS: list[tuple[Any, str, Any, int, type[SelfCorrectError], Any, str]] = [
+ENDS: list[tuple[Any, str, Any, int, type[Exception], Any, str]] = [
     # graphs, part, what it does, after so many calls, the error, its cause, its message
     (("self_rag",), "retriever", raises(DOWN), 0, RetrievalFailed, ConnectionError,
      f"the retriever raised ConnectionError: no route to it; {GO_ON}"),

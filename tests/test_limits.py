@@ -11,21 +11,13 @@ from selfcorrect_rag.nodes.limits import CallCounter, limit_met
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Segment
-from tests.scripted import (
-    FULL,
-    RELEVANT,
-    USEFUL,
-    ByRequest,
-    ScriptedReflectionLLM,
-    document,
-    segment,
-)
+from tests.scripted import FULL, RELEVANT, ByRequest, ScriptedReflectionLLM, document, segment
 
 
 def write(prompt: str) -> Segment:
     """Two segments: the first asks for more evidence."""
     if "First." in prompt:
-        return segment("Second.", RELEVANT, FULL, USEFUL)
+        return segment("Second.", RELEVANT, FULL)
     return segment("First.", RELEVANT, FULL, next={RETRIEVAL: 0.9})
 
 

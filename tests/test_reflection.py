@@ -188,15 +188,14 @@ def test_the_best_that_a_path_can_become_by_hand() -> None:
     assert best_path_score(path((0, 0, -1.0, 0.1)), 2, Weights(), "product") == math.inf
 
 
-def test_path_rules_by_hand() -> None:
+def test_path_scores_by_hand() -> None:
     two = path((0.8, 1.0, None, 0.5), (0.4, 0.5, 1.0, 0.3))
     # segment scores: 0.5 + 0.8 + 1.0 = 2.3 and 0.3 + 0.4 + 0.5 + 0.5 = 1.7
     assert path_score(two, Weights(), "sum") == approx(4.0)
     assert path_score(two, Weights(), "product") == approx(2.3 * 1.7)
     assert path_score(two, Weights(), "mean") == approx(2.0)
 
-
-def test_a_segment_of_no_passage_takes_the_means_so_far() -> None:
+    # A segment of no passage takes the means so far.
     judged = path((0.8, 0.9, None, 0.5), (0.4, 0.5, None, 0.5))
     assert path_score([judged[0], without(0.5)], Weights(), "mean") == approx(2.2)
     assert path_score([*judged, without(0.2)], Weights(), "mean") == approx((2.2 + 1.4 + 1.5) / 3)
@@ -204,14 +203,12 @@ def test_a_segment_of_no_passage_takes_the_means_so_far() -> None:
     silent = path((0.8, None, None, 0.5))
     assert path_score([*silent, without(0.5)], Weights(), "mean") == approx(1.3)
 
-
-def test_a_judgement_that_is_given_without_a_passage_of_its_own_counts() -> None:
+    # A judgement that is given without a passage of its own counts.
     going_on = ScoredSegment(critique_of(isrel=None, issup=0.1, isuse=1.0), 0.5, False)
     scored = path_score([*path((0.8, 0.9, None, 0.5)), going_on], Weights(), "mean")
     assert scored == approx((2.2 + 0.5 + 0.8 + 0.1 + 0.5) / 2)
 
-
-def test_what_comes_before_the_first_retrieved_segment_is_left_out() -> None:
+    # What comes before the first retrieved segment is left out.
     retrieved = path((0.8, 0.9, None, 0.5))
     assert path_score([without(0.1), *retrieved], Weights(), "mean") == approx(2.2)
     assert path_score([without(0.1), without(0.3)], Weights(), "mean") == approx(0.2)

@@ -22,15 +22,7 @@ from selfcorrect_rag.errors import BadSettings, ModelFailed, NoDocument, NoQuest
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import add_notes
 from tests.agents.scripted import GRAPHS, crag, instruct_rag, self_crag, self_rag
-from tests.scripted import (
-    FULL,
-    RELEVANT,
-    USEFUL,
-    ScriptedReflectionLLM,
-    document,
-    passage_of,
-    segment,
-)
+from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 AGAIN = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
@@ -42,7 +34,7 @@ def graph(broken: Collection[str] = (), **options: Any) -> Any:
     def write(prompt: str) -> Any:
         if any(question in prompt for question in broken):
             raise ConnectionError("the model is down")
-        return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, USEFUL)
+        return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, {"[Utility:5]": 1.0})
 
     llm = ScriptedReflectionLLM(write=write)
     return create_self_rag(llm, lambda query: [document(query)], **options)
