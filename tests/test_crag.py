@@ -97,6 +97,29 @@ def test_ablations_of_the_operations() -> None:
     assert [query for query, _ in web.queries] == ["wrote, Emma", "Who wrote Emma?"]
 
 
+def test_settings_bound_what_is_read_and_notes_say_so() -> None:
+    scored = run([LONG, f"{LONG} Gold.", "Gold is short."], scored_strips=4)
+    assert [strip["document"] for strip in scored["strips"]] == [0, 0, 1, 2]
+    note = "4 of 7 strips of passages were scored, the first of each document (scored_strips)"
+    assert note in scored["notes"]
+    whole = run([LONG], max_model_calls=2)  # one to grade, one to answer
+    assert [piece.page_content for piece in whole["knowledge"]] == [LONG]
+    assert whole["notes"][0] == "max_model_calls is 2: passages were kept whole"
+    found: Any = lambda query: [document(f"Gold {i} " + "x" * 200) for i in range(9)]  # noqa: E731
+    bounds: dict[str, Any] = {"document_characters": 100, "web_results": 3, "passages": 2}
+    result = run([f"Noise {i} " + "x" * 200 for i in range(9)], web=found, **bounds)
+    texts = [text.page_content for text in (*result["passages"], *result["web_results"])]
+    assert [len(text) for text in texts] == [100] * 5
+    cut = "cut to the first 100 characters (document_characters)"
+    assert result["notes"][:2] == [f"2 of 2 retrieved documents {cut}", f"3 of 3 web pages {cut}"]
+    asked: Any = {"question": "Who?", "documents": [document("Gold " + "x" * 200)] * 3}
+    graph = create_crag(echo(), None, WordEvaluator())
+    given = graph.invoke(asked, context={**bounds, "given_documents": 2})  # type: ignore[arg-type]
+    assert len(given["passages"]) == 2
+    first = "the first 2 of 3 given documents were taken"
+    assert given["notes"][:2] == [first, f"2 of 2 given documents {cut}"]
+
+
 @pytest.mark.parametrize("failure", [WebSearchFailed("no key"), OSError()], ids=repr)
 @pytest.mark.parametrize(("texts", "left"), [(AMBIGUOUS, "Vague words."), (INCORRECT, CORRECT[1])])
 def test_a_failed_search_loses_nothing(failure: Exception, texts: list[str], left: str) -> None:
