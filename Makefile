@@ -40,7 +40,7 @@ bench: $(VENV)/.dev  ## graph overhead, the evaluator against the papers' loop, 
 	$(BIN)/python -m benchmarks.grading
 	$(BIN)/python -m benchmarks.startup
 
-evidence: $(VENV)/.dev  ## every method on real questions, into build/evidence: about an hour; needs ../shared/data
+evidence: $(VENV)/.dev  ## every method on real questions, into build/evidence: an hour or two; needs ../shared/data
 	$(BIN)/python -m benchmarks.evidence
 
 reader: $(VENV)/.dev  ## train the reader, export it to build/reader/weights and measure it; needs ../shared/data

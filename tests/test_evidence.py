@@ -7,11 +7,27 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from benchmarks.evidence import METHODS, figures, question_hash, read_sets, remove_gold
+from benchmarks.evidence import (
+    METHODS,
+    SPLIT,
+    Asked,
+    confidence_figures,
+    evaluator_figures,
+    figures,
+    question_hash,
+    read_sets,
+    replace,
+    retrieve,
+    shipped_figures,
+    split_of,
+)
+from docs.evidence_tables import interval, tables
 from reader_training.rows import DATA, real_rows
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 
-PAGE = Path(__file__).parents[1] / "docs" / "evidence.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "evidence.md"
+CARD = ROOT / "selfcorrect_rag" / "reader" / "weights" / "README.md"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
 NAMES = [method.split("=")[0] if "=" in method else method for method in METHODS]
 
@@ -21,17 +37,22 @@ def made() -> Any:
     return json.loads((PAGE.with_suffix("") / "evidence.json").read_text(encoding="utf-8"))
 
 
-def test_the_main_tables_are_the_figures(made: Any) -> None:
+def test_the_tables_of_the_page_are_the_figures(made: Any) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    for table in ("whole", "removed"):
-        for found in made["sets"].values():
-            assert list(found[table]["methods"]) == NAMES
-            for mean in found[table]["methods"].values():
-                low, high = mean["interval"]
-                assert f"{mean['value']:.3f} [{low:.3f}, {high:.3f}]" in text
-            for pair in found[table]["pairs"]:
-                low, high = pair["interval"]
-                assert f"{pair['difference']:+.3f} [{low:.3f}, {high:.3f}]" in text
+    missing = [subject for subject, table in tables(made).items() if table not in text]
+    assert not missing
+
+
+def test_the_card_has_the_figures_of_real_retrieval(made: Any) -> None:
+    card = CARD.read_text(encoding="utf-8")
+    measured = [made["sets"][name] for name in ("popqa", "triviaqa") if name in made["sets"]]
+    assert measured
+    for found in measured:
+        shipped = found["shipped"]["self_rag"]
+        cells = [interval(shipped[key]) for key in ("right", "wrong")]
+        cells.append(f"{shipped['refused_unheld'][0]:.3f} of {shipped['unheld']}")
+        cells += [interval(found["evaluator"][key]) for key in ("grades", "title_rule")]
+        assert f"| {' | '.join(cells)} |" in card
 
 
 @pytest.mark.slow
@@ -41,32 +62,70 @@ def test_its_questions_are_those_of_the_sets_and_were_not_trained_on(made: Any) 
     hashes = {
         name: [question_hash(a.question.question)[:16] for a in s] for name, s in sets.items()
     }
-    assert hashes == {name: found["hashes"] for name, found in made["sets"].items()}
+    assert made["sets"]
+    for name, found in made["sets"].items():
+        assert found["hashes"] == hashes[name]
     trained = {question_hash(row.question)[:16] for row in real_rows().train}
     assert not trained & {each for found in hashes.values() for each in found}
-    popqa = next(a for a in sets["popqa"])
-    row = next(
-        row
-        for row in map(json.loads, (DATA / "popqa_dev_741.jsonl").open(encoding="utf-8"))
-        if popqa.question.id == f"popqa-{row['id']}"
-    )
-    assert popqa.is_gold(Document("x", metadata={"title": row["paragraphs"][0]["title"]}))
-    assert not popqa.is_gold(Document("x", metadata={"title": "no such title"}))
+    for name in ("popqa", "triviaqa", "multihop"):
+        assert {split_of(a.question.question) for a in sets[name]} == {SPLIT}
+        assert all(len(a.question.passages or ()) == 5 for a in sets[name])
 
 
-def test_a_share_of_the_questions_gets_the_answers_without_gold() -> None:
+def test_a_share_of_the_questions_loses_the_passages_that_answer() -> None:
+    class Found:
+        def search(self, query: str, k: int) -> list[Document]:
+            return [Document(f"{query} {n}", metadata={"gold": n < 2}) for n in range(k)]
+
+    asked = [
+        Asked(Question(str(n), f"Who is number {n}?", ("Ada",)), lambda d: d.metadata["gold"])
+        for n in range(10)
+    ]
+    whole, without = retrieve(asked, Found())  # type: ignore[arg-type]
+    assert [len(q.passages or ()) for q in whole] == [5] * 10
+    assert len(without) == 4
+    for question in without:
+        kept = [document.page_content for document in question.passages or ()]
+        assert kept == [f"{question.question} {n}" for n in range(2, 7)]
+
+
+def test_outcomes_without_gold_replace_those_with_it() -> None:
     questions = [Question(str(n), f"Who is number {n}?", ("Ada",)) for n in range(10)]
 
-    def run(answer: str) -> Run:
-        return Run(questions, [Outcome(q.id, name, answer) for name in NAMES for q in questions])
+    def run(answer: str, some: list[Question]) -> Run:
+        return Run(some, [Outcome(q.id, name, answer) for name in NAMES for q in some])
 
-    gone = []
-    for share in (0.0, 0.2, 0.4, 1.0):
-        removed = remove_gold(run("Ada"), run("Bob"), share)
-        gone.append({o.id for o in removed.of("rag") if o.answer == "Bob"})
-        assert len(gone[-1]) == round(share * 10)
-        assert {o.id for o in removed.of("crag") if o.answer == "Bob"} == gone[-1]
-    assert gone[1] < gone[2] < gone[3]
-    found = figures(remove_gold(run("Ada"), run("Bob"), 0.4))
-    assert found["methods"]["crag"]["value"] == 0.6
+    replaced = replace(run("Ada", questions), run("Bob", questions[:4]))
+    assert [o.answer for o in replaced.of("rag")] == ["Bob"] * 4 + ["Ada"] * 6
+    found = figures(replaced)
+    assert found["methods"]["crag"]["match"][0] == 0.6
     assert found["pairs"][0]["difference"] == 0.0
+
+
+def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
+    texts = ("Ada wrote it", "Bob wrote it")
+    passages = tuple(Document(text, metadata={"title": text.split()[0]}) for text in texts)
+    questions = [Question(str(n), "Did Bob write it?", ("Ada",), passages) for n in range(4)]
+    answers = ("Ada", "Bob", "", "Cid")
+    outcomes = [
+        Outcome(
+            str(n),
+            method,
+            answer,
+            refused=not answer,
+            grades=(0.5, -0.5),
+            candidates=({"chosen": True, "sequence_probability": 0.75},),
+        )
+        for method in ("self_rag", "crag")
+        for n, answer in enumerate(answers)
+    ]
+    run = Run(questions, outcomes)
+    holds = {"0": [True, False], "1": [True, False], "2": [False, False], "3": [False, False]}
+    shipped = shipped_figures(run, holds)["crag"]
+    assert [shipped[key][0] for key in ("right", "wrong", "refused")] == [0.25, 0.5, 0.25]
+    assert (shipped["refused_unheld"][0], shipped["unheld"]) == (0.5, 2)
+    sure = confidence_figures(run)
+    assert (sure["confidence"][0], sure["right"][0], sure["error"]) == (0.75, 0.25, 0.5)
+    graded = evaluator_figures(run, {q.id: [True, False] for q in questions})
+    assert (graded["grades"][0], graded["title_rule"][0]) == (1.0, 0.0)
+    assert graded["difference"] == [1.0, 1.0, 1.0]

@@ -1,0 +1,124 @@
+"""Print the tables of docs/evidence.md from docs/evidence/evidence.json."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FIGURES = Path(__file__).parent / "evidence" / "evidence.json"
+SETS = {
+    "popqa": "PopQA, long tail",
+    "triviaqa": "TriviaQA",
+    "multihop": "Two hops",
+    "nq": "NQ-open",
+    "hotpotqa": "HotpotQA",
+    "files": "Own documents",
+}
+METHODS = {
+    "no_retrieval": "the reader without passages",
+    "rag_first": "plain RAG, first passage",
+    "rag": "plain RAG, all passages",
+    "ralm": "in-context RALM",
+    "likelihood": "Self-RAG, likelihood alone",
+    "self_rag": "Self-RAG",
+    "crag": "CRAG",
+    "self_crag": "Self-CRAG",
+    "instruct_rag": "InstructRAG",
+}
+SHIPPED = ("right", "wrong", "refused")
+EVALUATOR = {
+    "grades": "AUC of the reader's grades",
+    "title_rule": "AUC of the title rule",
+    "difference": "the reader minus the title rule",
+}
+Sets = Mapping[str, Any]
+
+
+def tables(made: Mapping[str, Any]) -> dict[str, str]:
+    """Return each table as Markdown, by its subject, for the sets that were measured."""
+    sets = {name: made["sets"][name] for name in SETS if name in made["sets"]}
+    removed = {name: found for name, found in sets.items() if found["removed"]}
+    made_tables = {
+        "sets": _table(
+            "set",
+            ("questions", "with an answer", "answerable: one of the five passages holds it"),
+            [(SETS[name], _set_cells(found)) for name, found in sets.items()],
+        ),
+        "match": _match(sets, "whole"),
+        "differences": _differences(sets, "whole"),
+        "shipped": _by_method(sets, _shipped),
+        "confidence": _table(
+            "Self-RAG's answers",
+            ("mean confidence", "right", "expected calibration error"),
+            [(SETS[name], _confidence(found["confidence"])) for name, found in sets.items()],
+        ),
+        "evaluator": _table(
+            "",
+            [SETS[name] for name in sets],
+            [
+                (title, [interval(found["evaluator"][key]) for found in sets.values()])
+                for key, title in EVALUATOR.items()
+            ],
+        ),
+        "cost": _by_method(sets, _cost),
+    }
+    if removed:
+        made_tables["match, removed"] = _match(removed, "removed")
+        made_tables["differences, removed"] = _differences(removed, "removed")
+    return made_tables
+
+
+def interval(found: Sequence[float], sign: str = "") -> str:
+    """A mean with its 95 % interval."""
+    value, low, high = found
+    return f"{value:{sign}.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _table(corner: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence[str]]]) -> str:
+    lines = [(corner, *head), ("---",) * (len(head) + 1), *((first, *rest) for first, rest in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _by_method(sets: Sets, cell: Callable[[Any, str], str], corner: str = "") -> str:
+    rows = [(METHODS[m], [cell(found, m) for found in sets.values()]) for m in METHODS]
+    return _table(corner, [SETS[name] for name in sets], rows)
+
+
+def _set_cells(found: Mapping[str, Any]) -> list[str]:
+    return [str(found["questions"]), str(found["with_answers"]), interval(found["answerable"])]
+
+
+def _match(sets: Sets, kind: str) -> str:
+    return _by_method(sets, lambda found, m: interval(found[kind]["methods"][m]["match"]), "match")
+
+
+def _differences(sets: Sets, kind: str) -> str:
+    rows: dict[str, list[str]] = {}
+    for found in sets.values():
+        for pair in found[kind]["pairs"]:
+            name = f"{METHODS[pair['first']]} − {METHODS[pair['second']]}"
+            shown = interval([pair["difference"], *pair["interval"]], "+")
+            rows.setdefault(name, []).append(f"**{shown}**" if pair["significant"] else shown)
+    return _table("difference of match", [SETS[name] for name in sets], list(rows.items()))
+
+
+def _shipped(found: Mapping[str, Any], method: str) -> str:
+    shares = found["shipped"][method]
+    unheld = shares.get("refused_unheld")
+    where_none = f"{unheld[0]:.3f} of {shares['unheld']}" if unheld else "none"
+    return " / ".join([*(f"{shares[key][0]:.3f}" for key in SHIPPED), where_none])
+
+
+def _confidence(found: Mapping[str, Any]) -> list[str]:
+    return [interval(found["confidence"]), interval(found["right"]), f"{found['error']:.3f}"]
+
+
+def _cost(found: Mapping[str, Any], method: str) -> str:
+    seconds = found["seconds"]
+    calls = found["whole"]["methods"][method]["calls"]
+    return f"{calls:.1f}, {seconds[method]:.2f} s ({seconds[method] / seconds['rag']:.2f})"
+
+
+if __name__ == "__main__":
+    for subject, table in tables(json.loads(FIGURES.read_text(encoding="utf-8"))).items():
+        print(f"{subject}\n\n{table}\n")
