@@ -403,6 +403,8 @@ def evaluator_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str
             [value for i in picked for value in rows[i][column]] for column in range(3)
         )
         labels = list(map(float, held))
+        if len(set(labels)) < 2:  # a resample of few questions, which the interval leaves out
+            return np.nan, np.nan
         return (
             auc(list(zip(grades, labels, strict=True))),
             auc(list(zip(titles, labels, strict=True))),
