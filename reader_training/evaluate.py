@@ -1,54 +1,62 @@
-"""Measure a reader on the rows set aside: ``python -m reader_training.evaluate``.
+"""Measure a reader: ``python -m reader_training.evaluate --reader FOLDER``.
 
-Reading: questions with the passage that answers them. Retrieval: five passages by BM25 from a pool
-of 13,000. Both on the rows that are set aside of the sets that were trained on, and on sets of
-which nothing was: PopQA, HotpotQA and MuSiQue. Intervals are 95 % by bootstrap over questions.
+Answers to questions of split 3 with the five passages that were retrieved for them in all of
+Wikipedia, to questions on own documents (by default the half that is set aside), and to near
+misses: questions on short texts that state something else. The reader gives the surest answer of
+the five passages, if it is sure enough. Then the reader as CRAG's evaluator, its speed, and reading
+the passage that answers. Intervals are 95 % by bootstrap over questions.
 """
 
 import argparse
+import json
+import os
+import random
+import tempfile
+import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from reader_training.mixture import REAL, Passages
-from reader_training.rows import (
-    Row,
-    drawn,
-    encyclopedia,
-    hotpotqa,
-    musique_hops,
-    natural_questions,
-    pages,
-    popqa,
-    real_rows,
-)
-from reader_training.written import written_rows
+from benchmarks.own_documents.__main__ import QUESTIONS as OWN_DOCUMENTS
+from benchmarks.own_documents.__main__ import is_right
+from benchmarks.own_documents.files import write_texts
+from reader_training.rows import Row, drawn, lines, real_rows, retrieved
+from reader_training.written import QUESTIONS, written_rows
 from selfcorrect_rag.evaluation.metrics import contains_answer, normalise
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.reader.answers import Answer, state_answer
 from selfcorrect_rag.reader.network import SHIPPED
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
+from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader, compare_title
+from selfcorrect_rag.search import Index, index_paths
 from selfcorrect_rag.thresholds import ANSWER_ABOVE, Judged, Thresholds, measure
 from selfcorrect_rag.training.evaluator import auc
 
 CALIBRATION = 0.5
-"""Share of the questions set aside that calibration is fitted on; they are not measured here."""
-SETS = (*REAL, "written: manuals", "written: wikipedia", "written: notes")
-"""Sets of which most was trained on."""
-RETRIEVED = ("nq", "qed", "fairytaleqa", "written: manuals", "popqa", "hotpotqa", "musique")
-"""Sets that are also measured with retrieved passages."""
+"""Share of the questions set aside of the real sets that may be looked at."""
 PASSAGES = 5
-"""Passages retrieved for a question."""
+"""Passages read for a question."""
+TIMED = 20
+"""Questions whose reading is timed."""
+RESAMPLES = 1000
+Accepts = Callable[[str], bool]
 
 
 class Measured(NamedTuple):
-    """One question: its readings, in the order of retrieval, and which passages state an answer."""
+    """One question: its passages in the order of retrieval, which of them state an answer (None:
+    unknown), what was read in them, and what is accepted as an answer."""
 
-    row: Row
-    readings: list[PassageReading]
-    states: list[bool]
+    question: str
     passages: list[Passage]
+    states: list[bool | None]
+    readings: list[PassageReading]
+    accepts: Accepts
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether some passage states an answer."""
+        return any(state is not False for state in self.states)
 
 
 def f1(said: str, answers: Sequence[str]) -> float:
@@ -61,9 +69,9 @@ def f1(said: str, answers: Sequence[str]) -> float:
     return max(found)
 
 
-def interval(values: Sequence[float]) -> str:
+def interval(values: Iterable[float]) -> str:
     """Return the mean and its 95 % interval."""
-    found = bootstrap_mean(values) if values else None
+    found = bootstrap_mean(scores) if (scores := list(values)) else None
     return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]" if found else "none"
 
 
@@ -74,43 +82,78 @@ def held_out_rows() -> list[Row]:
 
 
 def for_calibration(rows: Sequence[Row], *, kept: bool = True) -> list[Row]:
-    """The rows that calibration is fitted on, or those that are only measured."""
+    """The rows of the half that may be looked at, or of the other one, which is only measured."""
     # Another text than the one that set the question aside, or its fifth would lie in one half.
     return [row for row in rows if drawn(f"calibrate {row.question}", CALIBRATION) == kept]
 
 
-def pool(further: Sequence[Row] = ()) -> Passages:
-    """Index the passages of NQ-open, of the sets never trained on, Wikipedia's and those of further
-    rows."""
-    rows = [*natural_questions(), *further]
-    return Passages([*((row.title, row.passage) for row in rows), *pages(), *encyclopedia()])
+def read(
+    reader: Reader, question: str, passages: list[Passage], states: list[bool | None], ok: Accepts
+) -> Measured:
+    """Read the passages of a question."""
+    readings = reader.read([(question, passage) for passage in passages])
+    return Measured(question, passages, states, readings, ok)
 
 
-def read_gold(reader: Reader, rows: Sequence[Row]) -> list[Measured]:
-    """Read the passage that answers."""
-    passages = [Passage(row.title, row.passage) for row in rows]
-    read = reader.read([(row.question, p) for row, p in zip(rows, passages, strict=True)])
-    return [Measured(row, [r], [True], [p]) for row, r, p in zip(rows, read, passages, strict=True)]
-
-
-def read_retrieved(reader: Reader, rows: Sequence[Row], passages: Passages) -> list[Measured]:
-    """Read the five best passages of each question."""
-    retrieved = passages.retrieve([row.question for row in rows], PASSAGES)
-    found = [[Passage(*passage) for passage in some] for some in retrieved]
-    asked = [(row.question, p) for row, some in zip(rows, found, strict=True) for p in some]
-    read = iter(reader.read(asked))
+def ask_retrieved(reader: Reader, split: int, *sources: str) -> list[Measured]:
+    """Ask the questions of a split that come from these sets, with the passages retrieved."""
     measured = []
-    for row, some in zip(rows, found, strict=True):
-        states = [bool(contains_answer(f"{p.title}. {p.text}", row.answers)) for p in some]
-        measured.append(Measured(row, [next(read) for _ in some], states, some))
+    for asked in retrieved(split):
+        if asked.source in sources:
+            passages = [Passage(*each) for each in asked.passages[:PASSAGES]]
+            stated = [asked.stated(*passage) for passage in passages]
+            # An answer on a namesake's page is not this question's.
+            states: list[bool | None] = [bool(each) for each in stated]
+            ok = partial(_contains, asked.answers)
+            measured.append(read(reader, asked.question, passages, states, ok))
     return measured
+
+
+def _contains(answers: Sequence[str], text: str) -> bool:
+    return bool(contains_answer(text, answers))
+
+
+def ask_own_documents(reader: Reader, half: str) -> list[Measured]:
+    """Ask the questions on thirty files, indexed as `selfcorrect-rag index` does it."""
+    with tempfile.TemporaryDirectory() as place:
+        files = Path(place, "files")
+        files.mkdir()
+        missing = write_texts(files)
+        index = Index(Path(place, "index"))
+        index_paths([files], index)
+        retriever, measured = index.as_retriever(PASSAGES), []
+        for row in lines(OWN_DOCUMENTS):
+            if row["half"] != half or row["file"] in missing:
+                continue
+            found = retriever.invoke(row["question"])
+            passages = [Passage(d.metadata.get("title") or "", d.page_content) for d in found]
+            ok = partial(_is_right, row)
+            is_known = not {"yes", "no"} & {*row["answers"]}
+            states = [ok(passage.text) if is_known else None for passage in passages]
+            measured.append(read(reader, row["question"], passages, states, ok))
+        return measured
+
+
+def _is_right(row: dict[str, object], text: str) -> bool:
+    return is_right(text, row)
+
+
+def ask_near_misses(reader: Reader) -> tuple[list[Measured], list[Measured]]:
+    """Ask what the texts do not say, and what they say in its place."""
+    missed, stated = [], []
+    for row in lines(QUESTIONS / "near_misses.jsonl"):
+        passage = [Passage(row["title"], row["text"])]
+        missed.append(read(reader, row["question"], passage, [False], partial(_contains, ())))
+        ok = partial(_contains, [row["answer"]])
+        stated.append(read(reader, row["answered"], passage, [True], ok))
+    return missed, stated
 
 
 def find_answers(m: Measured, threshold: float) -> list[Answer]:
     """Return what each passage says, as :class:`ReaderLLM` does with ``answer_above=threshold``;
     one without anything to read says nothing, with a confidence of 0."""
     return [
-        state_answer(m.row.question, passage.text, reading.spans, threshold)
+        state_answer(m.question, passage.text, reading.spans, threshold)
         if reading.spans
         else Answer("", 0.0)
         for passage, reading in zip(m.passages, m.readings, strict=True)
@@ -122,48 +165,56 @@ def best(some: Sequence[Answer]) -> Answer:
     return max(some, key=lambda answer: answer.confidence, default=Answer("", 0.0))
 
 
-def report_gold(name: str, measured: Sequence[Measured]) -> None:
-    """Print a line about reading the right passage."""
-    said = [m.readings[0].spans[0].text if m.readings[0].spans else "" for m in measured]
-    pairs = list(zip(said, (m.row.answers for m in measured), strict=True))
-    same = [float(normalise(text) in map(normalise, answers)) for text, answers in pairs]
+def report_answers(name: str, measured: Sequence[Measured], threshold: float) -> None:
+    """Print what is stated and refused, right and wrong, and how far confidence is from truth."""
+    given = [best(find_answers(m, threshold)) for m in measured]
+    right = [m.accepts(answer.text) for answer, m in zip(given, measured, strict=True)]
+    stated = [answer.confidence > threshold for answer in given]
+    both = list(zip(right, stated, measured, strict=True))
+    marks = [(a.confidence, ok) for a, ok in zip(given, right, strict=True)]
+    told = [mark for mark, is_told in zip(marks, stated, strict=True) if is_told]
     print(
-        f"{name:14} {len(said):4}  exact {interval(same)}  "
-        f"F1 {interval([f1(*pair) for pair in pairs])}  "
-        f"contained {interval([float(contains_answer(*pair)) for pair in pairs])}",
+        f"{name}: {len(measured)} questions, {sum(m.is_stated for m in measured)} answerable\n"
+        f"  of all: right {interval(ok and told for ok, told, _ in both)}, "
+        f"wrong {interval(told and not ok for ok, told, _ in both)}, "
+        f"refused {interval(not told for _, told, _ in both)}\n"
+        f"  of the answerable: right {interval(ok and told for ok, told, m in both if m.is_stated)}"
+        f", surest answer right {interval(ok for ok, _, m in both if m.is_stated)}\n"
+        f"  refused where none states it: "
+        f"{interval(not told for _, told, m in both if not m.is_stated)}\n"
+        f"  ECE {expected_error(marks):.3f}; of what is stated {expected_error(told):.3f}, mean "
+        f"confidence {sum(p for p, _ in told) / max(1, len(told)):.3f}, "
+        f"right {sum(ok for _, ok in told) / max(1, len(told)):.3f}",
         flush=True,
     )
 
 
-def report_retrieved(
-    name: str, measured: Sequence[Measured], threshold: float, thresholds: Thresholds
-) -> None:
-    """Print lines about choosing among retrieved passages, and about the reader as CRAG's
-    evaluator."""
+def report_grades(name: str, measured: Sequence[Measured], thresholds: Thresholds) -> None:
+    """Print the reader as CRAG's evaluator, beside the rule that a passage is relevant if the
+    question names its title."""
+    graded = [
+        [
+            (reading.relevant, compare_title(m.question, passage.title)[0], float(state))
+            for passage, reading, state in zip(m.passages, m.readings, m.states, strict=True)
+            if state is not None
+        ]
+        for m in measured
+    ]
 
-    def is_right(answer: Answer, m: Measured) -> float:
-        return float(contains_answer(answer.text, m.row.answers))
+    def areas(some: Sequence[Sequence[tuple[float, float, float]]]) -> tuple[float, float]:
+        every = [grade for grades in some for grade in grades]
+        return auc([(g[0], g[2]) for g in every]), auc([(g[1], g[2]) for g in every])
 
-    said = [find_answers(m, threshold) for m in measured]
-    stated = [(s, m) for s, m in zip(said, measured, strict=True) if any(m.states)]
-    right = [is_right(best(s), m) for s, m in stated]
-    first = [is_right(best(s[:1]), m) for s, m in stated]
-    any_right = [max(is_right(a, m) for a in s) for s, m in stated]
-    given = [(best(s), m) for s, m in zip(said, measured, strict=True)]
-    marks = [is_right(a, m) if a.confidence > threshold else None for a, m in given]
-    refused = [mark is None for mark, m in zip(marks, measured, strict=True) if not any(m.states)]
-    found = measure(judge_grades(measured), thresholds)
-    grades = [(r.relevant, s) for m in measured for r, s in zip(m.readings, m.states, strict=True)]
+    chance = random.Random(0)
+    drawn_areas = [areas(chance.choices(graded, k=len(graded))) for _ in range(RESAMPLES)]
+    low, high = (sorted(a - b for a, b in drawn_areas)[round(q * RESAMPLES)] for q in (0.025, 0.97))
+    reader, rule = areas(graded)
+    grades = [(r, state == 1) for some in graded for r, _, state in some]
+    action = measure(judge_grades(measured), thresholds).action_accuracy
     print(
-        f"{name:14} {len(measured):4}, {len(stated)} with a passage that states it: right "
-        f"{interval(right)}, by the first passage {interval(first)}, among the five "
-        f"{interval(any_right)}, gain "
-        f"{interval([a - b for a, b in zip(right, first, strict=True)])}\n"
-        f"    at {threshold}: right {interval([float(mark == 1) for mark in marks])}, wrong "
-        f"{interval([float(mark == 0) for mark in marks])} of all; refused {sum(refused)} of "
-        f"{len(refused)} unstated\n"
-        f"    AUC of relevance {auc(grades):.3f}, action accuracy {found.action_accuracy:.3f}, "
-        f"{found.counts}, calibration error {expected_error(grades):.3f}",
+        f"{name}, evaluator: AUC {reader:.3f}, title rule {rule:.3f}, difference "
+        f"{reader - rule:+.3f} [{low:+.3f}, {high:+.3f}]; action accuracy {action:.3f}, ECE of "
+        f"relevance {expected_error(grades):.3f}",
         flush=True,
     )
 
@@ -173,9 +224,10 @@ def judge_grades(measured: Sequence[Measured]) -> list[Judged]:
     rows = []
     for m in measured:
         grades = [2 * reading.relevant - 1 for reading in m.readings]
-        rows.append(Judged(grades, any(m.states)))
-        if any(m.states) and not all(m.states):
-            rows.append(Judged([g for g, s in zip(grades, m.states, strict=True) if not s], False))
+        rows.append(Judged(grades, m.is_stated))
+        rest = [g for g, state in zip(grades, m.states, strict=True) if state is False]
+        if m.is_stated and rest:
+            rows.append(Judged(rest, False))
     return rows
 
 
@@ -185,29 +237,63 @@ def expected_error(marks: Sequence[tuple[float, bool]], bins: int = 10) -> float
     for mark in marks:
         found[min(int(mark[0] * bins), bins - 1)].append(mark)
     gaps = (abs(sum(p - right for p, right in some)) for some in found.values())
-    return sum(gaps) / len(marks)
+    return sum(gaps) / max(1, len(marks))
+
+
+def report_gold(name: str, reader: Reader, rows: Sequence[Row]) -> None:
+    """Print a line about reading the right passage."""
+    asked = [(row.question, Passage(row.title, row.passage)) for row in rows]
+    said = [r.spans[0].text if r.spans else "" for r in reader.read(asked)]
+    pairs = list(zip(said, (row.answers for row in rows), strict=True))
+    print(
+        f"{name}, the passage that answers: {len(said)}, exact "
+        f"{interval(normalise(text) in map(normalise, answers) for text, answers in pairs)}, "
+        f"F1 {interval(f1(*pair) for pair in pairs)}, "
+        f"contained {interval(contains_answer(*pair) for pair in pairs)}",
+        flush=True,
+    )
+
+
+def report_speed(reader: Reader, measured: Sequence[Measured]) -> None:
+    """Print the CPU seconds of a question's passages on one thread."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    begun, tokens = time.process_time(), 0
+    for m in measured[:TIMED]:
+        tokens += sum(r.tokens for r in reader.read([(m.question, p) for p in m.passages]))
+    seconds = (time.process_time() - begun) / len(measured[:TIMED])
+    print(f"five passages: {seconds:.3f} s of CPU, {tokens / len(measured[:TIMED]):.0f} tokens")
 
 
 def main() -> None:
     """Print all figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reader", type=Path, default=SHIPPED, help="Folder.")
-    parser.add_argument("--most", type=int, default=1000, help="Most questions of a set.")
+    parser.add_argument("--split", type=int, default=3, help="3 measures; take 2 to develop.")
+    parser.add_argument("--half", default="set_aside", help="open, to develop.")
+    parser.add_argument("--most", type=int, default=1000, help="Most questions of a real set.")
     parser.add_argument("--threshold", type=float, default=ANSWER_ABOVE)
     args = parser.parse_args()
     reader = Reader.load(args.reader)
+    print(json.dumps(reader.calibration._asdict()))
+    popqa, trivia, hops = (
+        ask_retrieved(reader, args.split, name) for name in ("popqa", "triviaqa", "multihop")
+    )
+    report_answers(f"split {args.split}", [*popqa, *trivia], args.threshold)
+    report_answers(f"split {args.split}, two hops", hops, args.threshold)
+    report_answers("own documents", ask_own_documents(reader, args.half), args.threshold)
+    missed, stated = (
+        [best(find_answers(m, args.threshold)).confidence > args.threshold for m in some]
+        for some in ask_near_misses(reader)
+    )
+    print(f"near misses: {sum(missed)} of {len(missed)} stated; of their like, which the texts "
+          f"answer, {sum(stated)} stated")  # fmt: skip
+    thresholds = Thresholds(*reader.calibration.thresholds)
+    report_grades("popqa", popqa, thresholds)
+    report_grades("triviaqa", trivia, thresholds)
+    report_speed(reader, [*popqa, *trivia])
     kept = for_calibration(held_out_rows(), kept=False)
-    asked = {name: [row for row in kept if row.source == name] for name in SETS}
-    asked["popqa"] = [row for row in popqa() if contains_answer(row.passage, row.answers)]
-    asked["musique"] = musique_hops()
-    for name, rows in asked.items():
-        if rows:  # no file of the questions on manuals may be on this machine
-            report_gold(name, read_gold(reader, rows[: args.most]))
-    asked["popqa"], asked["hotpotqa"] = popqa(), hotpotqa()
-    passages, thresholds = pool(kept), Thresholds(*reader.calibration.thresholds)
-    for name in filter(asked.get, RETRIEVED):
-        measured = read_retrieved(reader, asked[name][: args.most], passages)
-        report_retrieved(name, measured, args.threshold, thresholds)
+    for name in sorted({row.source for row in kept}):
+        report_gold(name, reader, [row for row in kept if row.source == name][: args.most])
 
 
 if __name__ == "__main__":

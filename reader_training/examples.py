@@ -1,28 +1,45 @@
-"""Rows as token ids with their targets, and batches of them."""
+"""Rows cut to windows, as token ids with their targets, and batches of them."""
 
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import torch
 
-from reader_training.rows import Row
-from selfcorrect_rag.reader.network import load_tokenizer
+from reader_training.negatives import sentences
+from reader_training.rows import Row, mentions
+from selfcorrect_rag.reader.network import SHIPPED, load_tokenizer
 
 MAX_TOKENS = 192
 """Most tokens of an example."""
-WINDOW = (50, 120)
+WINDOW = (20, 120)
 """Fewest and most words of a window; a longer passage is cut around its answer."""
+SHUFFLED = 0.3
+"""Share of the windows whose sentences are put into another order."""
 SHORT = 12
 """Words up to which an answer's edges are learned; of a longer one only the place is."""
+MENTIONS = 8
+"""Most mentions of answers that count."""
 POOL = 1000
 """Examples that are sorted by length together."""
 NONE = -100
 """No target."""
 Batch = dict[str, torch.Tensor]
-"""Examples: ``ids``, ``types`` and ``mask`` of tokens; marks of tokens that are ``readable``, in
-which answers start (``starts``) and end; and targets ``relevant`` and ``retrieve`` of each."""
+"""Examples, B rows of T tokens: ``ids``, ``types`` and ``mask``; ``readable`` marks tokens at which
+a span may lie; ``starts`` and ``ends`` (B, mentions, T) mark where each mention of an answer may
+start and end; targets ``relevant`` and ``retrieve``; and the teacher's probabilities ``soft_start``
+and ``soft_end`` (B, T) and ``soft_relevant``, zeros and NONE without a teacher."""
+
+
+@dataclass
+class Labels:
+    """The teacher's probabilities: of each readable token as start and as end, and of relevance."""
+
+    start: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+    relevant: float = NONE
 
 
 @dataclass
@@ -33,108 +50,119 @@ class Example:
     types: list[int]
     readable: list[int]
     """Indices of the tokens at which a span may start or end."""
-    starts: list[int] = field(default_factory=list)
-    """Indices of the tokens at which the answer starts; none: no target."""
-    ends: list[int] = field(default_factory=list)
+    mentions: list[tuple[list[int], list[int]]] = field(default_factory=list)
+    """Indices of the tokens at which each mention of an answer may start and end."""
     relevant: float = NONE
     retrieve: float = NONE
+    soft: Labels = field(default_factory=Labels)
+
+
+def cut(row: Row, chance: random.Random) -> Row:
+    """Cut a window of some words out of a long passage, around a mention of an answer if it has
+    one, and sometimes put its sentences into another order."""
+    text, size = row.passage, chance.randint(*WINDOW)
+    words = [match.span() for match in re.finditer(r"\S+", text)]
+    if len(words) > size:
+        places = [place for answer in row.answers for place in mentions(answer, text)]
+        first = chance.randrange(len(words) - size + 1)
+        if places:
+            begin, end = chance.choice(places)
+            begins = sum(stop <= begin for _, stop in words)
+            earliest = max(0, begins + len(text[begin:end].split()) - size)
+            first = chance.randint(earliest, max(earliest, min(begins, len(words) - size)))
+        text = text[words[first][0] : words[min(len(words), first + size) - 1][1]]
+    if chance.random() < SHUFFLED:
+        parts = sentences(text)
+        chance.shuffle(parts)
+        shuffled = " ".join(parts)
+        # An answer of two sentences is lost in another order.
+        if len(_all_mentions(row.answers, shuffled)) >= len(_all_mentions(row.answers, text)):
+            text = shuffled
+    return row._replace(passage=text)
+
+
+def scatter(row: Row, other: Row, chance: random.Random) -> Row:
+    """Return the sentence that answers, or any one, among some of another row's passage."""
+    own = sentences(row.passage)
+    stating = [part for part in own if _all_mentions(row.answers, part)]
+    strange = [s for s in sentences(other.passage) if not _all_mentions(row.answers, s)]
+    if not strange or not own or (row.answers and not stating):
+        return row
+    parts = [chance.choice(stating or own), *strange[: chance.randint(1, 3)]]
+    chance.shuffle(parts)
+    return row._replace(passage=" ".join(parts))
+
+
+def _all_mentions(answers: Sequence[str], text: str) -> list[tuple[int, int]]:
+    return list(dict.fromkeys(place for answer in answers for place in mentions(answer, text)))
 
 
 class Encoder:
-    """Turns rows into examples."""
+    """Turns rows into examples for an encoder whose tokenizer is in ``folder``."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self._tokenizer = load_tokenizer(max_tokens=MAX_TOKENS)
-        self._random = random.Random(seed)
+    def __init__(self, folder: Path = SHIPPED) -> None:
+        self._tokenizer = load_tokenizer(folder, MAX_TOKENS)
 
-    def encode_row(self, row: Row, *, is_yes_no: bool = False) -> Example | None:
-        """Encode the question with its passage; None if the answer is cut off. The passage decides
-        a yes-or-no question without a span that says so."""
-        text, answers = self._window(row)
+    def encode(self, row: Row, relevant: bool | None, retrieve: bool | None = None) -> Example:
+        """Encode a question with its passage, or alone if ``relevant`` is None."""
+        question = " ".join(row.question.split()[:48])[:300]  # leaves room for the passage
+        judged = NONE if retrieve is None else float(retrieve)
+        if relevant is None:
+            found = self._tokenizer.encode(question)
+            return Example(found.ids, found.type_ids, [], retrieve=judged)
         head = f"{row.title[:100]}. " if row.title else ""
-        found = self._tokenizer.encode(cut_question(row.question), head + text)
+        found = self._tokenizer.encode(question, head + row.passage)
         readable = [
             k
             for k, (begin, end) in enumerate(found.offsets)
-            if found.type_ids[k] == 1 and end > begin >= len(head)
+            if found.sequence_ids[k] == 1 and end > begin >= len(head)
         ]
-        is_relevant = is_yes_no or bool(row.answers)
-        example = Example(found.ids, found.type_ids, readable, relevant=float(is_relevant))
-        if row.answers:
-            _point(example, found.offsets, len(head), text, answers)
-            if not example.starts:
-                return None
+        example = Example(found.ids, found.type_ids, readable, relevant=float(relevant))
+        for begin, stop in _all_mentions(row.answers, row.passage)[:MENTIONS]:
+            begin, stop = begin + len(head), stop + len(head)
+            inside = [k for k in readable if found.offsets[k][0] < stop]
+            inside = [k for k in inside if found.offsets[k][1] > begin]
+            if inside and found.offsets[inside[-1]][1] >= stop:
+                is_long = len(row.passage[begin - len(head) : stop - len(head)].split()) > SHORT
+                edges = (inside, inside) if is_long else (inside[:1], inside[-1:])
+                example.mentions.append(edges)
         return example
 
-    def encode_question(self, text: str, retrieve: bool) -> Example:
-        """Encode a question alone."""
-        found = self._tokenizer.encode(cut_question(text))
-        return Example(found.ids, found.type_ids, [], retrieve=float(retrieve))
 
-    def _window(self, row: Row) -> tuple[str, Sequence[str]]:
-        """Cut some words out of a long passage, around the answer if there is one."""
-        words = [match.span() for match in re.finditer(r"\S+", row.passage)]
-        size = self._random.randint(*WINDOW)
-        if len(words) <= size:
-            return row.passage, row.answers
-        if not row.answers:
-            first = self._random.randrange(len(words) - size + 1)
-            return row.passage[words[first][0] : words[first + size - 1][1]], ()
-        answer = row.answers[0]
-        at = row.passage.find(answer)
-        begins = sum(end <= at for _, end in words)
-        stops = begins + len(answer.split())
-        earliest = max(0, stops - size)
-        first = self._random.randint(earliest, max(earliest, min(begins, len(words) - size)))
-        last = min(len(words), first + size) - 1
-        return row.passage[words[first][0] : words[last][1]], row.answers
-
-
-def cut_question(question: str) -> str:
-    """Cut a question that would leave no room for a passage."""
-    return " ".join(question.split()[:48])[:300]
-
-
-def _point(
-    example: Example,
-    offsets: Sequence[tuple[int, int]],
-    head: int,
-    text: str,
-    answers: Sequence[str],
-) -> None:
-    """Set the targets of the answers, wherever they stand; of a long one every token inside."""
-    for answer in (answer.strip(" .,;:") for answer in answers):
-        for match in re.finditer(re.escape(answer), text) if answer else ():
-            begin, stop = match.start() + head, match.end() + head
-            inside = [k for k in example.readable if offsets[k][0] < stop and offsets[k][1] > begin]
-            if inside and offsets[inside[-1]][1] >= stop:
-                is_long = len(answer.split()) > SHORT
-                example.starts += inside if is_long else inside[:1]
-                example.ends += inside if is_long else inside[-1:]
-        if example.starts:
-            return
+def is_lost(row: Row, example: Example) -> bool:
+    """Return whether the answer was cut off, so that the example has no right target."""
+    return bool(row.answers) and not example.mentions
 
 
 def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples to the longest and make tensors of them."""
-    width = max(len(e.ids) for e in examples)
+    width, deep = max(len(e.ids) for e in examples), max(1, *(len(e.mentions) for e in examples))
 
     def padded(rows: Iterable[list[int]]) -> torch.Tensor:
         return torch.tensor([row + [0] * (width - len(row)) for row in rows])
 
-    def marked(rows: Iterable[list[int]]) -> torch.Tensor:
-        return torch.tensor([[i in row for i in range(width)] for row in map(set, rows)])
-
-    return {
+    batch = {
         "ids": padded(e.ids for e in examples),
         "types": padded(e.types for e in examples),
         "mask": padded([1] * len(e.ids) for e in examples),
-        "readable": marked(e.readable for e in examples),
-        "starts": marked(e.starts for e in examples),
-        "ends": marked(e.ends for e in examples),
+        "readable": torch.zeros(len(examples), width, dtype=torch.bool),
+        "starts": torch.zeros(len(examples), deep, width, dtype=torch.bool),
+        "ends": torch.zeros(len(examples), deep, width, dtype=torch.bool),
         "relevant": torch.tensor([e.relevant for e in examples]),
         "retrieve": torch.tensor([e.retrieve for e in examples]),
+        "soft_start": torch.zeros(len(examples), width),
+        "soft_end": torch.zeros(len(examples), width),
+        "soft_relevant": torch.tensor([e.soft.relevant for e in examples]),
     }
+    for i, example in enumerate(examples):
+        batch["readable"][i, example.readable] = True
+        for k, (starts, ends) in enumerate(example.mentions):
+            batch["starts"][i, k, starts] = True
+            batch["ends"][i, k, ends] = True
+        labelled = example.readable[: len(example.soft.start)]
+        batch["soft_start"][i, labelled] = torch.tensor(example.soft.start)
+        batch["soft_end"][i, labelled] = torch.tensor(example.soft.end)
+    return batch
 
 
 def batches(stream: Iterator[Example], tokens: int, shuffle: random.Random) -> Iterator[Batch]:

@@ -1,8 +1,8 @@
 """Write the reader as an ONNX graph that computes in float32 from matrices stored as int8.
 
 The weights stay in safetensors files beside the graph, which points into them (ONNX's external
-data): each matrix as int8 with one float32 scale a row. The word embeddings have a file of their
-own, which the embedder shares.
+data): each matrix as int8 with one float32 scale a row. MiniLM's word embeddings have a file of
+their own, which the embedder shares.
 """
 
 import copy
@@ -55,7 +55,7 @@ def quantise(module: Module) -> None:
 
 
 def write_network(network: ReaderNetwork, folder: Path) -> None:
-    """Write the graph and the weights into ``folder``, which has the word embeddings.
+    """Write the graph and the weights into ``folder``, without word embeddings that it has.
 
     The outputs are ``start`` and ``end`` (B, T), ``relevant`` and ``retrieve`` (B,), all logits.
     """
@@ -63,7 +63,8 @@ def write_network(network: ReaderNetwork, folder: Path) -> None:
     network.bert.set_attn_implementation("eager")
     quantise(network)
     path = folder / READER
-    words = load_file(folder / WORDS)
+    shared = folder / WORDS
+    words = load_file(shared) if shared.exists() else {}
     weights = {name: t for name, t in network.state_dict().items() if name not in words}
     save_file(weights, path.with_suffix(".safetensors"))
     inputs = ["input_ids", "token_type_ids", "attention_mask"]
@@ -83,7 +84,8 @@ def write_network(network: ReaderNetwork, folder: Path) -> None:
             opset_version=OPSET,
         )
     model = onnx.load_from_string(whole.getvalue())
-    places = dict(_places(path.with_suffix(".safetensors"))) | dict(_places(folder / WORDS))
+    places = dict(_places(path.with_suffix(".safetensors")))
+    places |= dict(_places(shared)) if words else {}
     for tensor in model.graph.initializer:
         if place := places.get(tensor.name):
             tensor.ClearField("raw_data")

@@ -1,8 +1,10 @@
-"""Questions with the passage that answers them: real sets, and the rows set aside from each.
+"""Questions with passages: those that answer them, those that were retrieved, and the rows set
+aside.
 
-Sets that people wrote are in ../shared/data. Kept out of training altogether, and only measured:
-PopQA (both of its relations here), HotpotQA, MuSiQue and Bamboogle, and the questions on the
-documents of `benchmarks/own_documents`.
+Sets that people wrote are in ../shared/data. Kept out of training altogether: split 3 of the sets
+with retrieved passages, which only measures, and split 2, which calibrates; the development
+questions of PopQA, HotpotQA, MuSiQue and Bamboogle; and the questions on the documents of
+`benchmarks/own_documents`.
 """
 
 import gzip
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selfcorrect_rag.evaluation.metrics import contains_answer
+from selfcorrect_rag.reader.reader import compare_title
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 """The folder of real data, beside the checkout."""
@@ -35,6 +37,28 @@ class Row(NamedTuple):
     """Each a substring of the passage; empty: the passage does not answer."""
     source: str
     """The set."""
+
+
+class Retrieved(NamedTuple):
+    """A question with the passages, title and text, that a dense retriever found in all of
+    Wikipedia, best first."""
+
+    question: str
+    answers: tuple[str, ...]
+    passages: list[tuple[str, str]]
+    source: str
+    """popqa, triviaqa, or multihop, where an answer in one passage may be a chance."""
+
+    def stated(self, title: str, text: str) -> tuple[str, ...] | None:
+        """Return the answers that a passage states; None if it has one, perhaps by chance.
+
+        PopQA's answers are countries and professions, which pages of namesakes have too.
+        """
+        found = tuple(answer for answer in self.answers if mentions(answer, text))
+        is_chance = self.source == "multihop" or (
+            self.source == "popqa" and compare_title(self.question, title)[1] > 0
+        )
+        return None if found and is_chance else found
 
 
 class Split(NamedTuple):
@@ -67,6 +91,45 @@ def real_rows() -> Split:
             if _plain(row.question) not in (trained if held_out else kept):
                 split[held_out].append(row)
     return split
+
+
+def split_of(question: str) -> int:
+    """Return the split of a question with retrieved passages: 0 and 1 train, 2 calibrates, and 3
+    measures and nothing else."""
+    return int(hashlib.md5(question.lower().encode()).hexdigest(), 16) // 2 % 4
+
+
+def retrieved(*splits: int) -> list[Retrieved]:
+    """Return the questions of these splits that are not for yes or no."""
+    found = []
+    for name in ("retrieved5_dev", "multihop_retrieved_dev"):
+        for row in lines(DATA / f"{name}.jsonl.gz"):
+            answers = tuple(dict.fromkeys(answer.strip() for answer in row["answers"]))
+            if split_of(row["question"]) in splits and not {"yes", "no"} & set(answers):
+                passages = [(each["title"], tidy(each["text"])) for each in row["passages"]]
+                source = row.get("set", "multihop")
+                found.append(Retrieved(row["question"], answers, passages, source))
+    return found
+
+
+def retrieved_rows() -> list[Row]:
+    """Return each passage retrieved for a question of splits 0 and 1, if it surely answers or
+    surely does not."""
+    return [
+        Row(asked.question, title, text, stated, f"retrieved: {asked.source}")
+        for asked in retrieved(0, 1)
+        for title, text in asked.passages
+        if (stated := asked.stated(title, text)) is not None
+    ]
+
+
+def mentions(answer: str, text: str) -> list[tuple[int, int]]:
+    """Return where an answer stands in a text as whole words; one of three letters at most, such as
+    "US", only as it is written."""
+    answer = answer.strip(" .,;:")
+    pattern = rf"(?<!\w){re.escape(answer)}(?!\w)"
+    flags = re.IGNORECASE if len(answer) > 3 else re.NOFLAG
+    return [found.span() for found in re.finditer(pattern, text, flags)] if answer else []
 
 
 def natural_questions() -> Iterator[Row]:
@@ -107,38 +170,6 @@ def encyclopedia() -> list[tuple[str, str]]:
     """Return further passages, of Wikipedia: title and text."""
     pages = json.loads((DATA / "2wikimultihopqa_corpus_6119.json").read_text())
     return [(page["title"], tidy(page["text"])) for page in pages]
-
-
-def popqa() -> list[Row]:
-    """Return PopQA's development questions, with their subject's page."""
-    rows = []
-    for found in lines(DATA / "popqa_dev_741.jsonl"):
-        page, answers = found["paragraphs"][0], tuple(found["answers"])
-        rows.append(Row(found["question"], page["title"], tidy(page["text"]), answers, "popqa"))
-    return rows
-
-
-def musique_hops() -> list[Row]:
-    """Return MuSiQue's first hops that are asked in words, with their paragraph."""
-    rows = []
-    for found in _musique():
-        for hop in found["question_decomposition"]:
-            page = found["paragraphs"][hop["paragraph_support_idx"]]
-            text, answers = tidy(page["paragraph_text"]), (hop["answer"],)
-            row = Row(hop["question"], page["title"], text, answers, "musique")
-            is_asked = "#" not in row.question and ">>" not in row.question
-            if is_asked and contains_answer(row.passage, row.answers):
-                rows.append(row)
-    return list(dict.fromkeys(rows))
-
-
-def hotpotqa() -> list[Row]:
-    """Return HotpotQA's questions that are not for yes or no; which passage answers is not said."""
-    return [
-        Row(found["question"], "", "", (found["answer"],), "hotpotqa")
-        for found in json.loads((DATA / "hotpotqa_train100.json").read_text())
-        if found["answer"] not in ("yes", "no")
-    ]
 
 
 def pages() -> list[tuple[str, str]]:

@@ -1,11 +1,13 @@
-"""Train the reader from MiniLM's weights: ``python -m reader_training.train --out FOLDER``.
+"""Train a reader: ``python -m reader_training.train --out FOLDER [--size base] [--labels FOLDER]``.
 
-Stage 1 reads the real sets, stage 2 the questions written for this training too, with more
-passages that were retrieved and do not answer. A run that was cut resumes from its checkpoint.
+The small one starts from the shipped reader, or from MiniLM with ``--from-encoder``; the base one
+from MPNet. With labels of a teacher it learns from them too. It saves every ten minutes, and the
+same command resumes.
 """
 
 import argparse
 import random
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -15,114 +17,161 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import IterableDataset
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from reader_training.examples import Batch, Encoder, batches
-from reader_training.mixture import all_rows, generate_examples
-from reader_training.rows import real_rows
-from reader_training.torch_network import HeadLogits, pretrained
+from reader_training.examples import Batch, Encoder, Example, batches, is_lost
+from reader_training.label import SEED, labelled_rows
+from reader_training.torch_network import HeadLogits, Size, mpnet_folder, pretrained
+from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.training.fine_tuning import newest_checkpoint
 
-STAGES = (1000, 2900)
-"""Optimiser steps of each stage."""
-NEGATIVES = (0.5, 1.3)
-"""Retrieved passages that do not answer for each row that is answered, in each stage."""
-BATCH_TOKENS = 4096
+STEPS = {"small": 2000, "base": 1000}
+"""Optimiser steps."""
+RATES = {"small": 1e-4, "base": 5e-5}
+BATCH_TOKENS = {"small": 4096, "base": 2048}
 """Padded tokens a batch."""
+SAVE_SECONDS = 600
+"""Seconds between checkpoints."""
 DECAY = 0.35
 """Share of the steps over which the rate falls to zero, at the end."""
-SEED = 1
+SOFT = 0.5
+"""Share of the teacher's labels in the loss."""
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
 
 
 def compute_loss(heads: HeadLogits, batch: Batch) -> torch.Tensor:
     """Return the sum of the heads' losses, each in nats over the examples that have its target."""
-    losses = [
-        span_loss(heads.start, batch["starts"], batch["readable"]),
-        span_loss(heads.end, batch["ends"], batch["readable"]),
-    ]
-    for weight, logits, targets in (
-        (2.0, heads.relevant, batch["relevant"]),
-        (0.5, heads.retrieve, batch["retrieve"]),
-    ):
+    labelled = batch["soft_relevant"] >= 0
+    losses = [span_loss(heads, batch), *soft_losses(heads, batch, labelled)]
+    for weight, name in ((2.0, "relevant"), (0.5, "retrieve")):
+        logits, targets = getattr(heads, name), batch[name]
         if (known := targets >= 0).any():
             loss = binary_cross_entropy_with_logits(logits[known], targets[known])
             losses.append(weight * loss)
     return torch.stack(losses).sum()
 
 
-def span_loss(logits: torch.Tensor, targets: torch.Tensor, readable: torch.Tensor) -> torch.Tensor:
-    """Return minus the log-probability of all targets together, among readable tokens."""
-    rows = targets.any(-1)
-    if not rows.any():
-        return logits.sum() * 0
-    every = logits[rows].masked_fill(~readable[rows], -torch.inf).logsumexp(-1)
-    right = logits[rows].masked_fill(~targets[rows], -torch.inf).logsumexp(-1)
-    return (every - right).mean()
+def span_loss(heads: HeadLogits, batch: Batch) -> torch.Tensor:
+    """Return minus the log-probability that the span is one of the answer's mentions, each by its
+    start and its end."""
+    answered = batch["starts"].flatten(1).any(-1)
+    if not answered.any():
+        return heads.start.sum() * 0
+    total = torch.zeros((), device=heads.start.device)
+    for logits, name in ((heads.start, "starts"), (heads.end, "ends")):
+        unread = ~batch["readable"][answered]
+        logprobs = logits[answered].masked_fill(unread, -torch.inf).log_softmax(-1)
+        # A finite floor: the gradient of a row of infinities is not a number.
+        marked = logprobs[:, None].masked_fill(~batch[name][answered], -1e4)
+        total = total + marked.logsumexp(-1)
+    return -total.logsumexp(-1).mean()
+
+
+def soft_losses(heads: HeadLogits, batch: Batch, labelled: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the cross-entropies with the teacher's probabilities; its spans count as much as it
+    thinks that the passage answers."""
+    if not labelled.any():
+        return
+    relevant, unread = batch["soft_relevant"][labelled], ~batch["readable"][labelled]
+    yield SOFT * 2 * binary_cross_entropy_with_logits(heads.relevant[labelled], relevant)
+    for logits, name in ((heads.start, "soft_start"), (heads.end, "soft_end")):
+        logprobs = logits[labelled].masked_fill(unread, -1e4).log_softmax(-1)
+        crossed = -(batch[name][labelled] * logprobs).sum(-1)
+        yield SOFT * (relevant * crossed).mean()
 
 
 class Batches(IterableDataset[Batch]):
-    """The batches of both stages, without those of the first ``done`` steps."""
+    """The batches of a run, without those of the first ``done`` steps."""
 
-    def __init__(self, stages: tuple[int, int], done: int) -> None:
-        self.stages, self.done = stages, done
+    def __init__(self, size: Size, labels: Path | None, done: int) -> None:
+        self.size, self.labels, self.done = size, labels, done
 
     def __iter__(self) -> Iterator[Batch]:
-        begin = 0
-        for steps, per_row in zip(self.stages, NEGATIVES, strict=True):
-            if self.done < begin + steps:
-                seed, rows = SEED + begin, all_rows() if begin else real_rows().train
-                examples = generate_examples(rows, Encoder(seed), seed, per_row)
-                every = batches(examples, BATCH_TOKENS, random.Random(seed))
-                yield from islice(every, max(0, self.done - begin), steps)
-            begin += steps
+        encoder = Encoder(SHIPPED if self.size == "small" else mpnet_folder())
+        every = batches(self._examples(encoder), BATCH_TOKENS[self.size], random.Random(SEED))
+        return islice(every, self.done, None)
+
+    def _examples(self, encoder: Encoder) -> Iterator[Example]:
+        for drawn, labels in labelled_rows(self.labels):
+            example = encoder.encode(*drawn)
+            if not is_lost(drawn.row, example):
+                example.soft = labels
+                yield example
+
+
+class SaveByTime(TrainerCallback):
+    """Saves a checkpoint when the last one is `SAVE_SECONDS` old."""
+
+    def __init__(self) -> None:
+        self.saved = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **ignored: Any) -> None:
+        """Ask for a checkpoint."""
+        if time.monotonic() - self.saved > SAVE_SECONDS:
+            control.should_save, self.saved = True, time.monotonic()
 
 
 class ReaderTrainer(Trainer):
-    """transformers' Trainer with the losses of the reader's heads."""
+    """transformers' Trainer with the losses of the reader's heads; logs its speed."""
+
+    tokens, begun = 0, 0.0
 
     def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
         """Return the loss of a batch."""
+        self.begun = self.begun or time.monotonic()
+        self.tokens += int(inputs["mask"].sum())
         # Backward through the fused kernel takes a third of a step at these lengths.
         with sdpa_kernel(SDPBackend.MATH):
             heads = model(inputs["ids"], inputs["types"], inputs["mask"])
         return compute_loss(heads, inputs)
 
+    def log(self, logs: dict[str, float], *args: Any, **given: Any) -> None:
+        """Log the tokens a second since the first step too."""
+        speed = self.tokens / max(1e-9, time.monotonic() - self.begun)
+        super().log({**logs, "tokens_a_second": round(speed)}, *args, **given)
 
-def train(folder: Path, stages: tuple[int, int] = STAGES, **arguments: Any) -> None:
+
+def train(
+    folder: Path,
+    size: Size = "small",
+    steps: int | None = None,
+    labels: Path | None = None,
+    start: Path | None = SHIPPED,
+    **arguments: Any,
+) -> None:
     """Train into checkpoints in ``folder``; ``arguments`` are TrainingArguments."""
-    checkpoint = newest_checkpoint(folder)
-    steps, warmup = sum(stages), min(100, sum(stages) // 4)
-    decay = round(DECAY * steps)
+    checkpoint, steps = newest_checkpoint(folder), steps or STEPS[size]
+    cuda = torch.cuda.is_available()
     given: dict[str, Any] = {
         "output_dir": str(folder),
         "max_steps": steps,
         "per_device_train_batch_size": 1,
-        "learning_rate": 2e-4,
+        "learning_rate": RATES[size],
         "weight_decay": 0.01,
-        "warmup_steps": warmup,
+        "warmup_steps": min(100, steps // 4),
         "lr_scheduler_type": "warmup_stable_decay",
-        "lr_scheduler_kwargs": {"num_decay_steps": decay, "decay_type": "linear"},
+        "lr_scheduler_kwargs": {"num_decay_steps": round(DECAY * steps), "decay_type": "linear"},
         # bfloat16 is faster only on CPUs that multiply matrices in it.
-        "bf16": any(map(torch.cpu.get_capabilities().get, BFLOAT16)),
-        "use_cpu": True,
+        "bf16": cuda or any(map(torch.cpu.get_capabilities().get, BFLOAT16)),
+        "use_cpu": not cuda,
         "seed": SEED,
-        "save_steps": 100,
+        "save_strategy": "no",  # by time instead
         "save_total_limit": 2,
-        "logging_steps": 20,
+        "logging_steps": 10,
         "remove_unused_columns": False,
         "ignore_data_skip": True,  # the batches begin where the checkpoint ends
-        "dataloader_pin_memory": False,
+        "dataloader_pin_memory": cuda,
         "report_to": [],
     }
     torch.manual_seed(SEED)
     done = int(checkpoint.rpartition("-")[2]) if checkpoint else 0
     trainer = ReaderTrainer(
-        pretrained(),
+        pretrained(size, start if size == "small" else None),
         TrainingArguments(**{**given, **arguments}),
         data_collator=lambda batches: batches[0],
-        train_dataset=Batches(stages, done),
+        train_dataset=Batches(size, labels, done),
+        callbacks=[SaveByTime()],
     )
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(folder / "trained"))
@@ -132,11 +181,15 @@ def main() -> None:
     """Train, with a line every few steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--stages", type=int, nargs=2, default=STAGES)
+    parser.add_argument("--size", choices=["small", "base"], default="small")
+    parser.add_argument("--labels", type=Path, help="Folder that reader_training.label wrote.")
+    parser.add_argument("--from-encoder", action="store_true", help="Start from MiniLM.")
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    train(args.out, tuple(args.stages))
+    start = None if args.from_encoder else SHIPPED
+    train(args.out, args.size, args.steps, args.labels, start)
 
 
 if __name__ == "__main__":

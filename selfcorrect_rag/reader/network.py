@@ -34,9 +34,9 @@ class Network:
     """An encoder in an ONNX file; threads may share one, and it works in a forked child.
 
     Batches run beside each other on threads that end with the call, ``OMP_NUM_THREADS`` or else as
-    many as there are cores. The file at ``path`` takes ``input_ids``, ``attention_mask`` and
-    ``token_type_ids``, int64 (rows, tokens). Its weights may be in files beside it. Raises
-    `ModelNotFound` if one is missing or corrupt.
+    many as there are cores. The file at ``path`` takes ``input_ids``, ``attention_mask`` and, if
+    the encoder has segments, ``token_type_ids``, int64 (rows, tokens). Its weights may be in files
+    beside it. Raises `ModelNotFound` if one is missing or corrupt.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,6 +53,7 @@ class Network:
             reason = " ".join(str(error).split())[:200]
             told = "cannot be read; install selfcorrect-rag again or export the network again"
             raise ModelNotFound(f"{path} {told} ({reason})") from error
+        self._inputs = [each.name for each in self._session.get_inputs()]
 
     @cached_property
     def digest(self) -> str:
@@ -75,7 +76,7 @@ class Network:
                 ids[line, :length], types[line, :length] = rows[i].ids, rows[i].types
                 mask[line, :length] = 1
             feed = {"input_ids": ids, "token_type_ids": types, "attention_mask": mask}
-            outputs = self._session.run(None, feed)
+            outputs = self._session.run(None, {name: feed[name] for name in self._inputs})
             for line, i in enumerate(batch):
                 results[i] = [values[line] for values in outputs]
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import operator
+import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -28,6 +30,11 @@ MAX_ACCENTS = 8
 """Most combining characters of a letter."""
 FLOOR = 1e-9
 """Least probability of a sentence."""
+_BEHIND_TITLE = re.compile(r"(?<=\w)(?:\s*\(|,\s).*$", re.DOTALL)
+_WORD = r"[A-Z][\w'’.-]*"
+_NAME = re.compile(
+    rf"(?<!^)(?<!\w){_WORD}(?:,? (?:(?:of|the|de|du|and|la|von|van|in|for|to|a|&) )*{_WORD})*"
+)
 
 
 class Passage(NamedTuple):
@@ -69,13 +76,19 @@ class ReaderCalibration(NamedTuple):
     Slopes and an offset for each probability: ``relevant`` of the logit that a passage answers;
     ``answer`` of that logit and of the span's log-probability; ``sentence`` likewise, with the
     log-probability of all spans in the sentence. ``thresholds``, upper and lower, turn grades from
-    -1 to 1 into CRAG's actions.
+    -1 to 1 into CRAG's actions. ``title`` are slopes of :func:`compare_title`, added to the logit
+    that a passage answers if it has a title.
     """
 
     relevant: tuple[float, float] = (1.0, 0.0)
     answer: tuple[float, float, float] = (1.0, 1.0, 0.0)
     sentence: tuple[float, float, float] = (1.0, 1.0, 0.0)
     thresholds: tuple[float, float] = (0.2, -0.8)
+    title: tuple[float, float] = (0.0, 0.0)
+
+    def shift(self, question: str, title: str) -> float:
+        """Return what the title adds to the logit that a passage answers the question."""
+        return sum(map(operator.mul, self.title, compare_title(question, title)))
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -115,7 +128,8 @@ class Reader:
 
     def __init__(self, network: Network, calibration: ReaderCalibration, tokenizer: Any) -> None:
         self.network, self.calibration, self._tokenizer = network, calibration, tokenizer
-        self._start, self._stop = map(self._tokenizer.token_to_id, ("[CLS]", "[SEP]"))
+        # [CLS], [SEP] and [SEP], or with MPNet <s>, </s> twice, and </s>.
+        self._start, *self._between, self._stop = tokenizer.encode("", "").ids
 
     @classmethod
     def load(cls, folder: str | Path = SHIPPED) -> Self:
@@ -135,8 +149,8 @@ class Reader:
         windows = [self._windows(question, passage) for question, passage in asked]
         outputs = iter(self.network.run([w.row for some in windows for w in some]))
         return [
-            self._reading(passage.text, some, outputs)
-            for (_, passage), some in zip(asked, windows, strict=True)
+            self._reading(question, passage, some, outputs)
+            for (question, passage), some in zip(asked, windows, strict=True)
         ]
 
     def needs_evidence(self, questions: Sequence[str]) -> list[tuple[float, int]]:
@@ -160,13 +174,13 @@ class Reader:
         title = self._ids(passage.title)[0][:TITLE_TOKENS]
         title += self._ids(".")[0] if title else []
         text, offsets = self._ids(passage.text)
-        size = MAX_TOKENS - len(asked) - len(title) - 3
+        size = MAX_TOKENS - len(asked) - len(title) - len(self._between) - 2
         starts = _window_starts(len(text), size)
         if len(starts) > MAX_WINDOWS:
             words = set(asked)
             shared = {at: len(words.intersection(text[at : at + size])) for at in starts}
             starts = sorted(sorted(starts, key=lambda at: -shared[at])[:MAX_WINDOWS])
-        head = [self._start, *asked, self._stop]
+        head = [self._start, *asked, *self._between]
         windows = []
         for at in starts:
             body = [*title, *text[at : at + size], self._stop]
@@ -175,11 +189,16 @@ class Reader:
         return windows
 
     def _reading(
-        self, text: str, windows: Sequence[_Window], outputs: Iterator[list[Any]]
+        self,
+        question: str,
+        passage: Passage,
+        windows: Sequence[_Window],
+        outputs: Iterator[list[Any]],
     ) -> PassageReading:
         if not windows:
             return PassageReading(0.0, (), 0)
-        found = [_find_spans(window, next(outputs)) for window in windows]
+        text, shift = passage.text, self.calibration.shift(question, passage.title)
+        found = [_find_spans(window, next(outputs), shift) for window in windows]
         ranked = sorted(
             (
                 (_linear(self.calibration.answer, each.relevant, logprob), start, end, logprob, i)
@@ -210,7 +229,28 @@ class Reader:
         )
 
 
-def _find_spans(window: _Window, outputs: Sequence[Any]) -> _Found:
+def compare_title(question: str, title: str) -> tuple[float, float]:
+    """Return whether the question names the title, and whether the title is another name than the
+    only one in the question: each 0 or 1, and both 0 without a title.
+
+    A name is a run of capitalised words behind the first word. In the title, brackets and what
+    follows a comma only distinguish namesakes. It is another one if it lacks a third of the words.
+    """
+    plain = _words(_BEHIND_TITLE.sub("", title))
+    if not plain:
+        return 0.0, 0.0
+    is_named = f" {' '.join(plain)} " in f" {' '.join(_words(question))} "
+    names, known = _NAME.findall(question), {*_words(title)}
+    words = _words(names[0]) if len(names) == 1 else []
+    is_other = sum(word not in known for word in words) > len(words) / 3
+    return float(is_named), float(is_other)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", re.sub(r"['’]s\b", "", text).casefold())
+
+
+def _find_spans(window: _Window, outputs: Sequence[Any], shift: float) -> _Found:
     """Combine the likeliest starts and ends of a window into its likeliest spans."""
     count = len(window.offsets)
     logits = np.asarray(outputs[:2], np.float64)[:, window.first : window.first + count]
@@ -225,7 +265,7 @@ def _find_spans(window: _Window, outputs: Sequence[Any]) -> _Found:
         begin, end = window.offsets[start_at[i]][0], window.offsets[end_at[j]][1]
         if math.isfinite(joint[i, j]) and end - begin <= ANSWER_CHARACTERS:
             spans.append((begin, end, float(joint[i, j])))
-    return _Found(float(outputs[2]), spans)
+    return _Found(float(outputs[2]) + shift, spans)
 
 
 def _window_starts(tokens: int, size: int) -> list[int]:
