@@ -22,8 +22,8 @@ from typing import NamedTuple
 from benchmarks.own_documents.__main__ import QUESTIONS as OWN_DOCUMENTS
 from benchmarks.own_documents.__main__ import is_right
 from benchmarks.own_documents.files import write_texts
-from reader_training.rows import Row, drawn, lines, real_rows, retrieved
-from reader_training.written import QUESTIONS, written_rows
+from reader_training.rows import QUESTIONS, Row, drawn, lines, real_rows, retrieved
+from reader_training.written import written_rows
 from selfcorrect_rag.evaluation.metrics import contains_answer, normalise
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.reader.answers import Answer, state_answer

@@ -3,8 +3,9 @@
 import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -18,8 +19,6 @@ WINDOW = (20, 120)
 """Fewest and most words of a window; a longer passage is cut around its answer."""
 SHUFFLED = 0.3
 """Share of the windows whose sentences are put into another order."""
-SHORT = 12
-"""Words up to which an answer's edges are learned; of a longer one only the place is."""
 MENTIONS = 8
 """Most mentions of answers that count."""
 POOL = 1000
@@ -28,18 +27,20 @@ NONE = -100
 """No target."""
 Batch = dict[str, torch.Tensor]
 """Examples, B rows of T tokens: ``ids``, ``types`` and ``mask``; ``readable`` marks tokens at which
-a span may lie; ``starts`` and ``ends`` (B, mentions, T) mark where each mention of an answer may
-start and end; targets ``relevant`` and ``retrieve``; and the teacher's probabilities ``soft_start``
+a span may lie; ``spans`` (B, mentions, 2) are the first and the last token of each mention of an
+answer, or -1; targets ``relevant`` and ``retrieve``; and the teacher's probabilities ``soft_start``
 and ``soft_end`` (B, T) and ``soft_relevant``, zeros and NONE without a teacher."""
 
 
-@dataclass
-class Labels:
+class Labels(NamedTuple):
     """The teacher's probabilities: of each readable token as start and as end, and of relevance."""
 
-    start: list[float] = field(default_factory=list)
-    end: list[float] = field(default_factory=list)
+    start: Sequence[float] = ()
+    end: Sequence[float] = ()
     relevant: float = NONE
+
+
+UNLABELLED = Labels()
 
 
 @dataclass
@@ -50,11 +51,11 @@ class Example:
     types: list[int]
     readable: list[int]
     """Indices of the tokens at which a span may start or end."""
-    mentions: list[tuple[list[int], list[int]]] = field(default_factory=list)
-    """Indices of the tokens at which each mention of an answer may start and end."""
+    spans: list[tuple[int, int]]
+    """Indices of the first and the last token of each mention of an answer."""
     relevant: float = NONE
     retrieve: float = NONE
-    soft: Labels = field(default_factory=Labels)
+    soft: Labels = UNLABELLED
 
 
 def cut(row: Row, chance: random.Random) -> Row:
@@ -76,7 +77,7 @@ def cut(row: Row, chance: random.Random) -> Row:
         chance.shuffle(parts)
         shuffled = " ".join(parts)
         # An answer of two sentences is lost in another order.
-        if len(_all_mentions(row.answers, shuffled)) >= len(_all_mentions(row.answers, text)):
+        if len(all_mentions(row.answers, shuffled)) >= len(all_mentions(row.answers, text)):
             text = shuffled
     return row._replace(passage=text)
 
@@ -84,8 +85,8 @@ def cut(row: Row, chance: random.Random) -> Row:
 def scatter(row: Row, other: Row, chance: random.Random) -> Row:
     """Return the sentence that answers, or any one, among some of another row's passage."""
     own = sentences(row.passage)
-    stating = [part for part in own if _all_mentions(row.answers, part)]
-    strange = [s for s in sentences(other.passage) if not _all_mentions(row.answers, s)]
+    stating = [part for part in own if all_mentions(row.answers, part)]
+    strange = [s for s in sentences(other.passage) if not all_mentions(row.answers, s)]
     if not strange or not own or (row.answers and not stating):
         return row
     parts = [chance.choice(stating or own), *strange[: chance.randint(1, 3)]]
@@ -93,7 +94,7 @@ def scatter(row: Row, other: Row, chance: random.Random) -> Row:
     return row._replace(passage=" ".join(parts))
 
 
-def _all_mentions(answers: Sequence[str], text: str) -> list[tuple[int, int]]:
+def all_mentions(answers: Sequence[str], text: str) -> list[tuple[int, int]]:
     return list(dict.fromkeys(place for answer in answers for place in mentions(answer, text)))
 
 
@@ -106,37 +107,28 @@ class Encoder:
     def encode(self, row: Row, relevant: bool | None, retrieve: bool | None = None) -> Example:
         """Encode a question with its passage, or alone if ``relevant`` is None."""
         question = " ".join(row.question.split()[:48])[:300]  # leaves room for the passage
-        judged = NONE if retrieve is None else float(retrieve)
         if relevant is None:
             found = self._tokenizer.encode(question)
-            return Example(found.ids, found.type_ids, [], retrieve=judged)
+            return Example(found.ids, found.type_ids, [], [], retrieve=float(bool(retrieve)))
         head = f"{row.title[:100]}. " if row.title else ""
         found = self._tokenizer.encode(question, head + row.passage)
-        readable = [
-            k
+        places = [
+            (k, begin - len(head), end - len(head))
             for k, (begin, end) in enumerate(found.offsets)
             if found.sequence_ids[k] == 1 and end > begin >= len(head)
         ]
-        example = Example(found.ids, found.type_ids, readable, relevant=float(relevant))
-        for begin, stop in _all_mentions(row.answers, row.passage)[:MENTIONS]:
-            begin, stop = begin + len(head), stop + len(head)
-            inside = [k for k in readable if found.offsets[k][0] < stop]
-            inside = [k for k in inside if found.offsets[k][1] > begin]
-            if inside and found.offsets[inside[-1]][1] >= stop:
-                is_long = len(row.passage[begin - len(head) : stop - len(head)].split()) > SHORT
-                edges = (inside, inside) if is_long else (inside[:1], inside[-1:])
-                example.mentions.append(edges)
-        return example
-
-
-def is_lost(row: Row, example: Example) -> bool:
-    """Return whether the answer was cut off, so that the example has no right target."""
-    return bool(row.answers) and not example.mentions
+        spans = []
+        for begin, stop in all_mentions(row.answers, row.passage)[:MENTIONS]:
+            inside = [k for k, first, end in places if first < stop and end > begin]
+            if inside and places[-1][2] >= stop:
+                spans.append((inside[0], inside[-1]))
+        readable = [k for k, *_ in places]
+        return Example(found.ids, found.type_ids, readable, spans, float(relevant))
 
 
 def collate(examples: Sequence[Example]) -> Batch:
     """Pad examples to the longest and make tensors of them."""
-    width, deep = max(len(e.ids) for e in examples), max(1, *(len(e.mentions) for e in examples))
+    width = max(len(e.ids) for e in examples)
 
     def padded(rows: Iterable[list[int]]) -> torch.Tensor:
         return torch.tensor([row + [0] * (width - len(row)) for row in rows])
@@ -146,8 +138,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         "types": padded(e.types for e in examples),
         "mask": padded([1] * len(e.ids) for e in examples),
         "readable": torch.zeros(len(examples), width, dtype=torch.bool),
-        "starts": torch.zeros(len(examples), deep, width, dtype=torch.bool),
-        "ends": torch.zeros(len(examples), deep, width, dtype=torch.bool),
+        "spans": torch.full((len(examples), MENTIONS, 2), -1),
         "relevant": torch.tensor([e.relevant for e in examples]),
         "retrieve": torch.tensor([e.retrieve for e in examples]),
         "soft_start": torch.zeros(len(examples), width),
@@ -156,12 +147,10 @@ def collate(examples: Sequence[Example]) -> Batch:
     }
     for i, example in enumerate(examples):
         batch["readable"][i, example.readable] = True
-        for k, (starts, ends) in enumerate(example.mentions):
-            batch["starts"][i, k, starts] = True
-            batch["ends"][i, k, ends] = True
-        labelled = example.readable[: len(example.soft.start)]
-        batch["soft_start"][i, labelled] = torch.tensor(example.soft.start)
-        batch["soft_end"][i, labelled] = torch.tensor(example.soft.end)
+        batch["spans"][i, : len(example.spans)] = torch.tensor(example.spans).view(-1, 2)
+        labelled = example.readable[: len(example.soft.start)]  # another tokenizer may cut later
+        for name, values in (("soft_start", example.soft.start), ("soft_end", example.soft.end)):
+            batch[name][i, labelled] = torch.tensor(values[: len(labelled)])
     return batch
 
 

@@ -24,13 +24,13 @@ from reader_training.evaluate import (
     best,
     find_answers,
     judge_grades,
+    read,
 )
 from reader_training.onnx_graph import write_network
-from reader_training.torch_network import ReaderNetwork, load_trained, mpnet_folder
+from reader_training.torch_network import BASES, ReaderNetwork, load_trained
 from selfcorrect_rag.reader.network import SHIPPED, TOKENIZER, WORDS
 from selfcorrect_rag.reader.reader import (
     CONFIG,
-    PassageReading,
     Reader,
     ReaderCalibration,
     Span,
@@ -38,7 +38,7 @@ from selfcorrect_rag.reader.reader import (
 )
 from selfcorrect_rag.thresholds import calibrate
 
-THRESHOLDS = [step / 20 for step in range(2, 19)]
+CONFIDENCES = [step / 20 for step in range(2, 19)]
 """Confidences at which answers and mistakes are counted, to choose ``answer_above`` by."""
 CALIBRATION_SPLIT = 2
 
@@ -87,50 +87,20 @@ def fit_calibration(measured: Sequence[Measured]) -> ReaderCalibration:
     features[:, 0] += features[:, 3:] @ torch.tensor(title)
     answer: Any = fit(features[:, [0, 1]], torch.tensor(right))
     whole: Any = fit(features[:, [0, 2]], torch.tensor(held))
-    fitted = ReaderCalibration((slope, offset), tuple(answer), tuple(whole), title=title)
-    known = [recalibrate(m, fitted) for m in measured]
-    report(known)
-    found = calibrate(judge_grades(known)).thresholds
-    return fitted._replace(thresholds=(round(found.upper, 3), round(found.lower, 3)))
+    return ReaderCalibration((slope, offset), tuple(answer), tuple(whole), title=title)
 
 
-def report(measured: Sequence[Measured]) -> None:
-    """Print how many answers are right and wrong above each threshold."""
-    for threshold in THRESHOLDS:
-        said = [(m, best(find_answers(m, threshold))) for m in measured]
+def fit_thresholds(reader: Reader, measured: Sequence[Measured]) -> tuple[float, float]:
+    """Return CRAG's thresholds for a calibrated reader; print how many answers are right and wrong
+    above each confidence."""
+    known = [read(reader, *m[:3], m.accepts) for m in measured]
+    for threshold in CONFIDENCES:
+        said = [(m, best(find_answers(m, threshold))) for m in known]
         told = [m.accepts(a.text) for m, a in said if a.confidence > threshold]
         right, wrong = sum(told) / len(said), (len(told) - sum(told)) / len(said)
         print(f"above {threshold:.2f}: {right:.3f} right, {wrong:.3f} wrong of all")
-
-
-def recalibrate(m: Measured, calibration: ReaderCalibration) -> Measured:
-    """Return a question that was read without calibration, with it; of each passage's spans only
-    the first one."""
-    return m._replace(
-        readings=[
-            _recalibrate(reading, calibration, calibration.shift(m.question, passage.title))
-            for reading, passage in zip(m.readings, m.passages, strict=True)
-        ]
-    )
-
-
-def _recalibrate(
-    reading: PassageReading, calibration: ReaderCalibration, shift: float
-) -> PassageReading:
-    spans = list(reading.spans[:1])
-    for span in spans[:1]:
-        logit, of_span, of_sentence = recover_logits(span)
-        spans[0] = span._replace(
-            confidence=_probability(calibration.answer, logit + shift, of_span),
-            sentence_confidence=_probability(calibration.sentence, logit + shift, of_sentence),
-        )
-    probability = _probability(calibration.relevant, _logit(reading.relevant) + shift)
-    return reading._replace(relevant=probability, spans=tuple(spans))
-
-
-def _probability(weights: Sequence[float], *features: float) -> float:
-    logit = sum(a * b for a, b in zip((*features, 1.0), weights, strict=True))
-    return 1 / (1 + math.exp(-logit))
+    found = calibrate(judge_grades(known)).thresholds
+    return round(found.upper, 3), round(found.lower, 3)
 
 
 def recover_logits(span: Span) -> tuple[float, float, float]:
@@ -153,10 +123,9 @@ def write_reader(network: ReaderNetwork, calibration: ReaderCalibration, folder:
     """Write a reader's folder: network, calibration, tokenizer, and for the small one the word
     embeddings, which training does not change."""
     folder.mkdir(parents=True, exist_ok=True)
-    is_small = network.size == "small"
-    shutil.copy((SHIPPED if is_small else mpnet_folder()) / TOKENIZER, folder)
+    shutil.copy(BASES[network.size] / TOKENIZER, folder)
     (folder / WORDS).unlink(missing_ok=True)
-    if is_small:
+    if network.size == "small":
         shutil.copy(SHIPPED / WORDS, folder)
     write_network(network, folder)
     write_calibration(calibration, folder)
@@ -178,7 +147,9 @@ def main() -> None:
     measured = calibration_questions(Reader.load(args.out))
     calibration = fit_calibration(measured)
     write_calibration(calibration, args.out)
-    print(f"{len(measured)} questions: {calibration}")
+    thresholds = fit_thresholds(Reader.load(args.out), measured)
+    write_calibration(calibration._replace(thresholds=thresholds), args.out)
+    print(f"{len(measured)} questions: {calibration} {thresholds}")
 
 
 if __name__ == "__main__":

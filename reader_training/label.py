@@ -6,7 +6,7 @@ for the first rows of the training's stream, a file for each thousand. A run tha
 
 import argparse
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,8 @@ import torch
 
 from reader_training.examples import Encoder, Example, Labels, collate
 from reader_training.mixture import Drawn, all_rows, draw_rows
-from reader_training.torch_network import ReaderNetwork, find_device, load_trained, mpnet_folder
-from selfcorrect_rag.reader.network import SHIPPED, split_batches
+from reader_training.torch_network import BASES, ReaderNetwork, find_device, load_trained
+from selfcorrect_rag.reader.network import split_batches
 
 SEED = 1
 SHARD = 1000
@@ -39,7 +39,7 @@ def label(network: ReaderNetwork, examples: list[Example]) -> list[Labels]:
 def write_labels(teacher: Path, out: Path, rows: int) -> None:
     """Label the first rows of the stream with the reader that was trained into ``teacher``."""
     network = load_trained(teacher).to(find_device())
-    encoder = Encoder(SHIPPED if network.size == "small" else mpnet_folder())
+    encoder = Encoder(BASES[network.size])
     out.mkdir(parents=True, exist_ok=True)
     done = len(list(out.glob("*.npz")))
     stream = islice(draw_rows(all_rows(), SEED), done * SHARD, rows)
@@ -72,11 +72,10 @@ def read_labels(folder: Path) -> Iterator[Labels]:
 
 def labelled_rows(folder: Path | None) -> Iterator[tuple[Drawn, Labels]]:
     """Return the training's stream; with labels, those rows that have them, again and again."""
+    rows = all_rows()
     while True:
-        rows = draw_rows(all_rows(), SEED)
-        if not folder:
-            yield from ((drawn, Labels()) for drawn in rows)
-        yield from zip(rows, read_labels(folder or Path()), strict=False)
+        labels = read_labels(folder) if folder else repeat(Labels())
+        yield from zip(draw_rows(rows, SEED), labels, strict=False)
 
 
 def main() -> None:

@@ -1,6 +1,5 @@
 """The stream of training rows: which ones, in which shares, with which negatives."""
 
-import json
 import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,41 +8,27 @@ from reader_training.examples import cut, scatter
 from reader_training.negatives import Negatives
 from reader_training.rows import (
     DATA,
-    READING,
+    QUESTIONS,
     Row,
-    drawn,
     encyclopedia,
     lines,
     real_rows,
     retrieved_rows,
-    tidy,
 )
-from reader_training.written import QUESTIONS, written_rows
+from reader_training.written import written_rows
 
-REAL = ("nq", *READING)
-SHARES = {
-    "nq": 3.0,
-    "qed": 3.0,
-    "fairytaleqa": 1.0,
-    "policyqa": 0.5,
-    "covidqa": 0.7,
-    "selqa": 0.5,
-    "retrieved: popqa": 6.0,
-    "retrieved: triviaqa": 6.0,
-    "retrieved: multihop": 2.0,
-}
+SHARES = {"nq": 3.0, "qed": 3.0, "fairytaleqa": 1.0, "policyqa": 0.5, "covidqa": 0.7}
+SHARES |= {"retrieved: popqa": 6.0, "retrieved: triviaqa": 6.0, "retrieved: multihop": 2.0}
 """How often a row of a source comes."""
 WRITTEN = 2.0
 """The same for rows written for this training."""
-PUBMED_HELD_OUT = 0.2
-"""Share of PubMedQA's questions that is set aside."""
 DRAWN = 1000
 """Rows that are drawn at once, and retrieved for in one batch."""
 NEGATIVES = 1.3
 """Rows without an answer for each answerable one whose passage was not retrieved for it."""
-YES_NO, ALONE, SCATTERED = 0.02, 0.05, 0.1
-"""Shares of rows that come with a question for yes or no, with a question alone, and with their
-answer among sentences of another page."""
+ALONE, SCATTERED = 0.05, 0.1
+"""Shares of rows that come with a question alone, and with their answer among sentences of another
+page."""
 
 
 class Drawn(NamedTuple):
@@ -60,11 +45,11 @@ def all_rows() -> list[Row]:
 
 
 def draw_rows(rows: Sequence[Row], seed: int) -> Iterator[Drawn]:
-    """Draw endless rows by their shares, cut to windows, with negatives of the answerable ones,
-    questions for yes or no, and questions alone."""
+    """Draw endless rows by their shares, cut to windows, with negatives of the answerable ones
+    and questions alone."""
     chance, negatives = random.Random(seed), Negatives(rows, encyclopedia())
     weights = [SHARES.get(row.source, WRITTEN) for row in rows]
-    yes_no, requests = yes_no_rows(), requests_without_evidence()
+    requests = requests_without_evidence()
     while True:
         some = chance.choices(rows, weights, k=DRAWN)
         answerable = [row for row in some if row.answers]
@@ -74,8 +59,6 @@ def draw_rows(rows: Sequence[Row], seed: int) -> Iterator[Drawn]:
             if chance.random() < SCATTERED:
                 seen = scatter(row, chance.choice(rows), chance)
             yield Drawn(cut(seen, chance), bool(row.answers))
-            if chance.random() < YES_NO:
-                yield Drawn(cut(chance.choice(yes_no), chance), True)
             if chance.random() < ALONE:
                 needed = chance.random() < 0.5
                 text = row.question if needed else chance.choice(requests)
@@ -84,20 +67,6 @@ def draw_rows(rows: Sequence[Row], seed: int) -> Iterator[Drawn]:
                 for _ in range(int(NEGATIVES + chance.random())):
                     if other := negatives.draw(row, wrong[id(row)], chance):
                         yield Drawn(cut(other, chance), False)
-
-
-def yes_no_rows() -> list[Row]:
-    """Return yes-or-no questions: PubMedQA with its abstract, StrategyQA with its facts."""
-    rows = []
-    for found in json.loads((DATA / "pubmedqa_pqal_1000.json").read_text()).values():
-        text = tidy(" ".join(found["CONTEXTS"][-2:]))
-        if not drawn(found["QUESTION"], PUBMED_HELD_OUT):
-            rows.append(Row(found["QUESTION"], "", text, (), "pubmedqa"))
-    strategyqa = json.loads((DATA / "strategyqa_dev_229.json").read_text())
-    return rows + [
-        Row(found["question"], "", " ".join(found["facts"]), (), "strategyqa")
-        for found in strategyqa
-    ]
 
 
 def requests_without_evidence() -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import bm25s
 
-from reader_training.rows import Row, mentions
+from reader_training.rows import QUESTIONS, Row, mentions
 
 RETRIEVED, KEPT = 12, 8
 """Passages retrieved for a question; at most so many of them that do not state its answer."""
@@ -17,56 +17,9 @@ SHORT_ANSWER = 6
 """Words up to which the rest of a page does not answer once the answer's sentences are left out."""
 MIN_WORDS = 8
 """Fewest words of such a rest."""
-CONTRASTS = tuple(
-    group.split()
-    for group in (
-        "first second third fourth last next previous",
-        "spring summer autumn winter",
-        "monday tuesday wednesday thursday friday saturday sunday",
-        "january february march april may june july august september october november december",
-        "morning afternoon evening night",
-        "daily weekly monthly yearly",
-        "north south east west",
-        "northern southern eastern western",
-        "upper lower",
-        "left right",
-        "front back",
-        "minimum maximum",
-        "oldest youngest",
-        "largest smallest",
-        "longest shortest",
-        "highest lowest",
-        "old new",
-        "men women boys girls",
-        "adults children",
-        "senior junior",
-        "father mother brother sister son daughter wife husband",
-        "born married buried",
-        "open close",
-        "opened closed",
-        "start end",
-        "started ended",
-        "arrive leave",
-        "arrival departure",
-        "import export",
-        "input output",
-        "before after",
-        "red blue green yellow black white brown",
-        "wrote directed produced composed published edited",
-        "writer director producer composer publisher editor",
-        "enable disable",
-        "read write",
-        "client server",
-        "source target",
-        "local remote",
-        "public private",
-        "internal external",
-        "domestic foreign",
-        "gold silver bronze",
-    )
-)
-"""Words of which one cannot stand for another."""
-_OTHERS = {word: group for group in CONTRASTS for word in group}
+CONTRASTS = (QUESTIONS / "contrasts.txt").read_text(encoding="utf-8").splitlines()
+"""Lines of words of which none can stand for another."""
+_OTHERS = {word: line.split() for line in CONTRASTS for word in line.split()}
 
 
 def sentences(text: str) -> list[str]:

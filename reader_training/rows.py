@@ -19,7 +19,9 @@ from selfcorrect_rag.reader.reader import compare_title
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 """The folder of real data, beside the checkout."""
-READING = ("covidqa", "fairytaleqa", "policyqa", "qed", "selqa")
+QUESTIONS = Path(__file__).parent / "questions"
+"""The folder of questions written for this training."""
+READING = ("covidqa", "fairytaleqa", "policyqa", "qed")
 """Sets of ``data/reading`` with answers."""
 HELD_OUT = 0.08
 """Share of the documents of each set of ``data/reading`` that is set aside."""

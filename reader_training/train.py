@@ -19,9 +19,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.utils.data import IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from reader_training.examples import Batch, Encoder, Example, batches, is_lost
+from reader_training.examples import Batch, Encoder, Example, batches
 from reader_training.label import SEED, labelled_rows
-from reader_training.torch_network import HeadLogits, Size, mpnet_folder, pretrained
+from reader_training.torch_network import BASES, HeadLogits, Size, pretrained
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.training.fine_tuning import newest_checkpoint
 
@@ -53,19 +53,16 @@ def compute_loss(heads: HeadLogits, batch: Batch) -> torch.Tensor:
 
 
 def span_loss(heads: HeadLogits, batch: Batch) -> torch.Tensor:
-    """Return minus the log-probability that the span is one of the answer's mentions, each by its
-    start and its end."""
-    answered = batch["starts"].flatten(1).any(-1)
-    if not answered.any():
+    """Return minus the log-probability that the span is any of the answer's mentions."""
+    rows = batch["spans"][:, 0, 0] >= 0
+    if not rows.any():
         return heads.start.sum() * 0
-    total = torch.zeros((), device=heads.start.device)
-    for logits, name in ((heads.start, "starts"), (heads.end, "ends")):
-        unread = ~batch["readable"][answered]
-        logprobs = logits[answered].masked_fill(unread, -torch.inf).log_softmax(-1)
-        # A finite floor: the gradient of a row of infinities is not a number.
-        marked = logprobs[:, None].masked_fill(~batch[name][answered], -1e4)
-        total = total + marked.logsumexp(-1)
-    return -total.logsumexp(-1).mean()
+    spans, unread = batch["spans"][rows], ~batch["readable"][rows]
+    joint = torch.zeros(spans.shape[:2], device=spans.device)
+    for edge, logits in enumerate((heads.start, heads.end)):
+        logprobs = logits[rows].masked_fill(unread, -1e4).log_softmax(-1)
+        joint = joint + logprobs.gather(1, spans[..., edge].clamp(min=0))
+    return -joint.masked_fill(spans[..., 0] < 0, -1e4).logsumexp(-1).mean()
 
 
 def soft_losses(heads: HeadLogits, batch: Batch, labelled: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -88,14 +85,14 @@ class Batches(IterableDataset[Batch]):
         self.size, self.labels, self.done = size, labels, done
 
     def __iter__(self) -> Iterator[Batch]:
-        encoder = Encoder(SHIPPED if self.size == "small" else mpnet_folder())
+        encoder = Encoder(BASES[self.size])
         every = batches(self._examples(encoder), BATCH_TOKENS[self.size], random.Random(SEED))
         return islice(every, self.done, None)
 
     def _examples(self, encoder: Encoder) -> Iterator[Example]:
         for drawn, labels in labelled_rows(self.labels):
             example = encoder.encode(*drawn)
-            if not is_lost(drawn.row, example):
+            if example.spans or not drawn.row.answers:  # else the answer was cut off
                 example.soft = labels
                 yield example
 

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.own_documents.files import Place, text_of
-from reader_training.rows import HELD_OUT, Row, Split, drawn, encyclopedia
+from reader_training.rows import HELD_OUT, QUESTIONS, Row, Split, drawn, encyclopedia
 
-QUESTIONS = Path(__file__).parent / "questions"
 AROUND = 700
 """Characters of a passage before and behind the place that answers, and then to the line's end."""
 FAR = 400

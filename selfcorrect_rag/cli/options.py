@@ -41,6 +41,7 @@ JSON = click.Option(["--json", "as_json"], is_flag=True, help="Print all of it a
 CONFIG = [
     click.Option(["--index"], type=Path, metavar="DIR", help="An index of `index`."),
     click.Option(["--model"], metavar="NAME", help=f"What answers: {NAMES}"),
+    click.Option(["--reader"], type=Path, metavar="DIR", help="A reader of `make reader`."),
     click.Option(["--evaluator"], metavar="NAME", help=f"What grades documents: {NAMES}"),
     click.Option(["--web"], metavar="tavily|none|DIR", help="The web search of CRAG."),
     *(SET, FILE),

@@ -2,7 +2,6 @@
 
 import json
 import math
-import operator
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -88,7 +87,8 @@ class ReaderCalibration(NamedTuple):
 
     def shift(self, question: str, title: str) -> float:
         """Return what the title adds to the logit that a passage answers the question."""
-        return sum(map(operator.mul, self.title, compare_title(question, title)))
+        named, other = compare_title(question, title)
+        return self.title[0] * named + self.title[1] * other
 
     @classmethod
     def load(cls, folder: Path) -> Self:

@@ -54,6 +54,8 @@ class ServingConfig(BaseModel):
     engine: EngineName | None = None
     """The engine of the model: reader, chat, transformers, vllm, or server (a vLLM server); by
     default chat for a name with a colon, transformers for a checkpoint."""
+    reader: Path | None = None
+    """Folder of a reader, as `make reader` writes it, in place of the embedded one."""
     engine_options: dict[str, Any] = {}
     """Arguments of the engine, e.g. {"dtype": "bfloat16"} for vLLM, or {"tokenizer": NAME} for a
     server."""
@@ -111,7 +113,7 @@ class ServingConfig(BaseModel):
 
     def located(self) -> Self:
         """Return the same with absolute paths, the default index too, for another folder."""
-        names = ("index", "demonstrations", "model", "evaluator", "web")
+        names = ("index", "demonstrations", "model", "reader", "evaluator", "web")
         given = {name: getattr(self, name) for name in names}
         if not (self.index or self.retriever or self.reads_demo):
             given["index"] = DEFAULT_INDEX
@@ -129,6 +131,11 @@ class ServingConfig(BaseModel):
         if self.engine or self.model is None:
             return self.engine or "reader"
         return "chat" if ":" in self.model and not Path(self.model).exists() else "transformers"
+
+    @property
+    def reader_folder(self) -> str | Path | None:
+        """The folder of the reader, which ``model`` names too if the engine is the reader."""
+        return self.reader or (self.model if self.runs_on == "reader" else None)
 
 
 def read_config(path: Path) -> dict[str, Any]:

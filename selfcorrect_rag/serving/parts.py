@@ -79,8 +79,8 @@ class Parts(ExitStack):
 
     @cached_property
     def reader(self) -> Reader:
-        """The embedded reader, or the one in the folder that ``model`` names."""
-        named = self.config.model if self.config.runs_on == "reader" else None
+        """The embedded reader, or the one in the folder that the configuration names."""
+        named = self.config.reader_folder
         return Reader.load(named) if named else Reader.load()
 
     @cached_property
@@ -149,7 +149,7 @@ class Parts(ExitStack):
         """The name of the model that answers, for people."""
         config = self.config
         if config.runs_on == "reader":
-            return f"the reader in {config.model}" if config.model else "the reader"
+            return f"the reader in {config.reader_folder}" if config.reader_folder else "the reader"
         return f"{config.model or 'the model'} on {config.runs_on}"
 
     def settings(self, name: str, **given: Any) -> Any:

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import random
 from collections import Counter
 from importlib.metadata import PackageNotFoundError
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +13,28 @@ import pytest
 
 from benchmarks.own_documents import files as own_documents
 from benchmarks.own_documents.files import FILES, README, Place, text_of, write_texts
-from reader_training import written
-from reader_training.mixture import Negatives, requests_without_evidence
+from reader_training import evaluate, export, mixture, written
+from reader_training.mixture import all_rows, draw_rows, requests_without_evidence
+from reader_training.negatives import Negatives, drop_answer, near_miss
 from reader_training.rows import (
     DATA,
     HELD_OUT,
+    QUESTIONS,
+    Retrieved,
     Row,
     drawn,
-    hotpotqa,
-    musique_hops,
-    popqa,
+    lines,
+    mentions,
     real_rows,
+    retrieved,
+    retrieved_rows,
+    split_of,
     tidy,
 )
-from reader_training.written import AROUND, FAR, QUESTIONS, file_text, place, written_rows
+from reader_training.written import AROUND, FAR, file_text, place, written_rows
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}")
+SPLITS = [3, 3, 0, 3]
 TEXT = "The first limit is 30 seconds.\n\nSet the second limit\nto 40  seconds. Never 30 seconds.\n"
 
 
@@ -52,7 +60,7 @@ def test_the_same_texts_are_always_drawn() -> None:
 def test_every_answer_stands_in_its_passage_and_no_question_is_on_both_sides() -> None:
     train, held_out = real_rows()
     assert Counter(row.source for row in train).keys() == {
-        "nq", "qed", "fairytaleqa", "policyqa", "selqa", "covidqa",
+        "nq", "qed", "fairytaleqa", "policyqa", "covidqa",
     }  # fmt: skip
     assert all(answer in row.passage for row in [*train, *held_out] for answer in row.answers)
     sides = [{row.question.lower() for row in rows if row.source in ("nq", "qed")}
@@ -63,13 +71,57 @@ def test_every_answer_stands_in_its_passage_and_no_question_is_on_both_sides() -
     assert not titles & {row.title for row in held_out if row.source == "fairytaleqa"}
 
 
+def test_the_split_of_a_question_is_fixed_by_its_hash() -> None:
+    assert [split_of(q) for q in ("Who wrote Emma?", "WHO WROTE EMMA?", "a", "b")] == SPLITS
+
+
 @needs_data
-def test_sets_that_are_never_trained_on_have_their_answers() -> None:
-    assert len(popqa()) == 741
-    assert all(row.question and row.answers for row in [*popqa(), *hotpotqa()])
-    hops = musique_hops()
-    assert hops
-    assert all("#" not in row.question for row in hops)
+def test_no_question_of_splits_2_and_3_is_trained_on_and_split_3_calibrates_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trained = {row.question for row in retrieved_rows()}
+    assert len(trained) > 300
+    assert {split_of(question) for question in trained} == {0, 1}
+    kept = {asked.question.lower() for asked in retrieved(2, 3)}
+    assert not kept & {row.question.lower() for row in [*real_rows().train, *written_rows().train]}
+    near = {row["question"] for row in lines(QUESTIONS / "near_misses.jsonl")}
+    assert len(near) == 20
+    assert not near & {row.question for row in all_rows()}
+    asked = list[str]()
+
+    def note(reader: Any, question: str, *given: Any) -> Any:
+        asked.append(question)
+
+    monkeypatch.setattr(evaluate, "read", note)
+    monkeypatch.setattr(export, "ask_own_documents", lambda reader, half: [half])
+    reader: Any = None
+    assert export.calibration_questions(reader)[-1] == "open"
+    assert {split_of(question) for question in asked} == {2}
+
+
+def test_passages_as_retrieved_answer_only_if_that_is_sure() -> None:
+    answers = ("United States", "US")
+    asked = Retrieved("In what country is Vera?", answers, [], "popqa")
+    assert asked.stated("Vera (town)", "Vera is in the US.") == ("US",)
+    assert asked.stated("Vera (town)", "It tells us of Vera in Jerusalem.") == ()
+    assert asked.stated("Mirambeau", "It is in the United States.") is None, "a namesake's country"
+    trivia = asked._replace(source="triviaqa")
+    assert trivia.stated("Mirambeau", "It is in the united states.") == ("United States",)
+    assert asked._replace(source="multihop").stated("Vera", "In the US.") is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "places"),
+    [
+        ("Jo Dell", "jo dell and Jo Dell", [(0, 7), (12, 19)]),
+        ("US", "us and US", [(7, 9)]),
+        ("30", "1930 or 30.", [(8, 10)]),
+        (" -a, ", "use -a", [(4, 6)]),
+        ("", "text", []),
+    ],
+)
+def test_mentions_are_whole_words(answer: str, text: str, places: list[tuple[int, int]]) -> None:
+    assert mentions(answer, text) == places
 
 
 @pytest.mark.parametrize(
@@ -169,6 +221,71 @@ def test_negatives_are_like_the_question_and_do_not_state_its_answer() -> None:
     assert all("Dell" not in row.passage and "dell" not in row.passage for row in first)
     assert {row.answers for row in first} == {()}
     assert "They sing the moon song." not in [row.passage for row in policy]
+
+
+PARTY = Row(
+    "When is the 2nd summer party, Ms Bell?",
+    "Parties (notes)",
+    "We plan. The summer party is on 4 June. All of the guests come by the old train, with cake.",
+    ("4 June",),
+    "nq",
+)
+
+
+def test_the_page_without_the_fact_keeps_its_other_sentences() -> None:
+    rest = drop_answer(PARTY)
+    assert rest
+    assert rest.passage == "We plan. All of the guests come by the old train, with cake."
+    assert (rest.answers, rest.question) == ((), PARTY.question)
+    assert drop_answer(PARTY._replace(passage="On 4 June. We plan.")) is None, "too short"
+    assert drop_answer(PARTY._replace(answers=("one two three four five six seven",))) is None
+    assert drop_answer(PARTY._replace(source="policyqa")) is None
+
+
+def test_a_near_miss_asks_for_what_the_passage_does_not_have() -> None:
+    missed = {near_miss(PARTY, [], random.Random(seed)) for seed in range(20)}
+    questions = {row.question.split()[4] for row in missed if row}
+    assert questions == {"spring", "autumn", "winter"}
+    assert {(row.answers, row.passage) for row in missed if row} == {((), PARTY.passage)}
+    plain = PARTY._replace(question="Who pays for Parties?")
+    other = near_miss(plain, ["Vera"], random.Random(0))
+    assert other
+    assert other.question == "Who pays for Vera?"
+    assert near_miss(plain, [], random.Random(0)) is None
+    assert near_miss(plain, ["cake"], random.Random(0)) is None, "the passage names it"
+    year = near_miss(PARTY._replace(question="Who won in 1998?"), [], random.Random(0))
+    assert year
+    assert year.question.startswith("Who won in ")
+    assert year.question != "Who won in 1998?"
+
+
+def test_namesakes_share_a_word_of_the_title() -> None:
+    row = Row("Who sang Moon?", "Moon song", "Jo Dell sang the moon song.", ("Jo Dell",), "nq")
+    further = [("Moon (planet)", "It is grey."), *((f"Text {i}", f"Text {i}.") for i in range(12))]
+    negatives, chance = Negatives([row], further), random.Random(3)
+    drawn_rows = {negatives.draw(row, [], chance) for _ in range(60)}
+    assert Row(row.question, "Moon (planet)", "It is grey.", (), "nq, retrieved") in drawn_rows
+    assert None in drawn_rows
+
+
+def test_the_stream_is_the_same_again_and_has_rows_of_each_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages = [(f"Parties {i}", f"Text {i} of a town.") for i in range(12)]
+    monkeypatch.setattr(mixture, "encyclopedia", lambda: pages)
+    monkeypatch.setattr(mixture, "requests_without_evidence", lambda: ["Hello."])
+    rows = [PARTY, PARTY._replace(answers=(), source="retrieved: popqa")]
+    made = list(islice(draw_rows(rows, 1), 400))
+    assert made == list(islice(draw_rows(rows, 1), 400))
+    assert all(
+        bool(each.row.answers) == each.relevant for each in made if each.relevant is not None
+    )
+    alone = {(each.row.question, each.retrieve) for each in made if each.relevant is None}
+    assert alone == {(PARTY.question, True), ("Hello.", False)}
+    assert {each.row.source for each in made} >= {"nq", "nq, near", "nq, retrieved"}
+    near = [each for each in made if each.row.source == "retrieved: popqa"]
+    assert near
+    assert not any(each.row.source.startswith("retrieved: popqa,") for each in made)
 
 
 PAGE = ".TH COPYIT 5 2024\n.SH NAME\ncopyit \\- copies\n.SH KEYS\nKeys are \\fBthese\\fR:\n"

@@ -1,6 +1,8 @@
 """Examples, losses, training, export to ONNX and figures, on a few small rows."""
 
+import json
 import random
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from transformers import MPNetConfig, MPNetModel
 
-from reader_training import export, mixture, train
+from reader_training import export, label, mixture, torch_network, train
 from reader_training.evaluate import (
     Measured,
     best,
@@ -19,16 +22,27 @@ from reader_training.evaluate import (
     find_answers,
     interval,
     judge_grades,
-    read_gold,
+    read,
 )
-from reader_training.examples import MAX_TOKENS, NONE, SHORT, Encoder, Example, batches, collate
-from reader_training.rows import DATA, Row, Split
-from reader_training.torch_network import HeadLogits, ReaderNetwork, pretrained
+from reader_training.examples import (
+    MAX_TOKENS,
+    NONE,
+    WINDOW,
+    Encoder,
+    Example,
+    Labels,
+    batches,
+    collate,
+    cut,
+    scatter,
+)
+from reader_training.rows import Row
+from reader_training.torch_network import BASES, HeadLogits, ReaderNetwork, pretrained
 from reader_training.train import compute_loss, span_loss
 from selfcorrect_rag.reader import Reader
+from selfcorrect_rag.reader.network import SHIPPED, load_tokenizer
 from selfcorrect_rag.reader.network import Row as Ids
-from selfcorrect_rag.reader.network import load_tokenizer
-from selfcorrect_rag.reader.reader import Passage, PassageReading, ReaderCalibration
+from selfcorrect_rag.reader.reader import Passage, PassageReading, ReaderCalibration, Span
 
 TOKENIZER: Any = load_tokenizer()
 PASSAGE = "Rosa Luxemburg was born in Zamość in 1871. Her brother Józef left Zamość in 1873."
@@ -40,16 +54,13 @@ def row(*answers: str, passage: str = PASSAGE, title: str = "Rosa Luxemburg") ->
     return Row("Where was she born?", title, passage, answers, "nq")
 
 
-def encode(asked: Row, seed: int = 0) -> Example:
-    example = Encoder(seed).encode_row(asked)
-    assert example
-    return example
+def encode(asked: Row) -> Example:
+    return Encoder().encode(asked, bool(asked.answers))
 
 
 def targets(example: Example) -> list[str]:
-    """The text between each start and its end."""
-    pairs = zip(example.starts, example.ends, strict=True)
-    return [TOKENIZER.decode(example.ids[start : end + 1]) for start, end in pairs]
+    """The text of each span."""
+    return [TOKENIZER.decode(example.ids[start : end + 1]) for start, end in example.spans]
 
 
 @pytest.mark.parametrize("title", ["", "Rosa Luxemburg", "A title " * 30])
@@ -57,13 +68,13 @@ def targets(example: Example) -> list[str]:
     ("answers", "expected"),
     [
         (("1871",), ["1871"]),
-        (("Zamość",), ["zamosc", "zamosc"]),
-        (("Warsaw", "in 1871", "1871"), ["in 1871"]),
+        (("zamość",), ["zamosc", "zamosc"]),
+        (("Warsaw", "in 1871", "1871"), ["in 1871", "1871"]),
         ((" in 1871.",), ["in 1871"]),
         ((), []),
     ],
 )
-def test_targets_are_the_tokens_of_the_answer(
+def test_targets_are_the_tokens_of_all_answers_and_mentions(
     title: str, answers: tuple[str, ...], expected: list[str]
 ) -> None:
     example = encode(row(*answers, title=title))
@@ -74,46 +85,81 @@ def test_targets_are_the_tokens_of_the_answer(
     assert TOKENIZER.decode(head).startswith("where was she born?")
 
 
-def test_only_the_place_of_a_long_answer_is_learned() -> None:
-    inside = " ".join(WORDS[: SHORT + 1])
-    long = encode(row(inside, passage=f"Before it. {inside}. After it."))
-    assert long.starts == long.ends
-    assert [long.ids[k] for k in long.starts] == TOKENIZER.encode(inside).ids[1:-1]
-
-
 @pytest.mark.parametrize("place", [0, 1, 150, 299])
 def test_a_window_of_a_long_passage_holds_the_answer(place: int) -> None:
     words = WORDS[:300]
     words[place] = "Zamość"
-    examples = [encode(row("Zamość", passage=" ".join(words)), seed) for seed in range(10)]
-    assert all(targets(example) == ["zamosc"] for example in examples)
-    assert len({len(example.ids) for example in examples}) > 3
+    long = row("Zamość", passage=" ".join(words))
+    windows = [cut(long, random.Random(seed)).passage for seed in range(10)]
+    assert all("Zamość" in window for window in windows)
+    assert len({len(window.split()) for window in windows}) > 3
+    assert all(len(window.split()) <= WINDOW[1] for window in windows)
+    unanswered = cut(long._replace(answers=()), random.Random(0))
+    assert len(unanswered.passage.split()) <= WINDOW[1]
+
+
+def test_sentences_come_in_any_order_unless_the_answer_crosses_them() -> None:
+    two = row("Mondays", passage="Tom waters the plants on Mondays. The office is here.")
+    orders = {cut(two, random.Random(seed)).passage for seed in range(20)}
+    assert orders == {two.passage, "The office is here. Tom waters the plants on Mondays."}
+    across = two._replace(answers=("Mondays. The office",))
+    assert {cut(across, random.Random(seed)).passage for seed in range(20)} == {two.passage}
+
+
+def test_the_sentence_that_answers_comes_among_those_of_another_page() -> None:
+    other = row(passage="One day it rained. He left in 1871. Nobody knew.")
+    for seed in range(9):
+        text = scatter(row("1871"), other, random.Random(seed)).passage
+        assert "Rosa Luxemburg was born in Zamość in 1871." in text
+        assert "One day it rained." in text
+        assert "He left" not in text, "it states the answer too"
+    assert scatter(row("left. Her"), other, random.Random(0)) == row("left. Her")
 
 
 def test_batches_are_padded_and_bounded() -> None:
-    encoder = Encoder()
     rows = [row("Zamość"), row("1871", passage="In 1871."), row()]
     made = [encode(each) for each in rows] * 400
+    made[2] = encode(row())
+    made[2].soft = Labels([1.0], [0.5], 0.25)
     batch = collate(made[:3])
     assert batch["ids"].shape == batch["mask"].shape == batch["readable"].shape
     assert batch["mask"].sum(1).tolist() == [len(each.ids) for each in made[:3]]
-    assert batch["starts"].sum(1).tolist() == [2, 1, 0]
+    assert (batch["spans"] >= 0).all(-1).sum(1).tolist() == [2, 1, 0]
     assert batch["relevant"].tolist() == [1.0, 1.0, 0.0]
-    assert collate([encoder.encode_question("Hello.", False)])["retrieve"].tolist() == [0.0]
+    assert batch["soft_relevant"].tolist() == [NONE, NONE, 0.25]
+    assert batch["soft_end"][2].nonzero().tolist() == [[made[2].readable[0]]]
+    alone = Encoder().encode(row()._replace(question="Hello."), None, False)
+    assert collate([alone])["retrieve"].tolist() == [0.0]
     for each in islice(batches(iter(made), 512, random.Random(0)), 20):
         assert each["ids"].numel() <= 512
 
 
+def heads(start: list[float], end: list[float], relevant: float = 0.0) -> HeadLogits:
+    judged = torch.tensor([relevant])
+    return HeadLogits(torch.tensor([start]), torch.tensor([end]), judged, judged)
+
+
 def test_the_losses_are_of_the_targets_alone() -> None:
-    logits = torch.tensor([[0.0, 1.0, 2.0], [5.0, 5.0, 5.0]])
-    marks = torch.tensor([[False, True, True], [False, False, False]])
-    readable = torch.tensor([[False, True, True], [True, True, True]])
-    assert span_loss(logits, marks, readable).item() == pytest.approx(0)
-    one = torch.tensor([[False, True, False], [False, False, False]])
-    assert span_loss(logits, one, readable).item() == pytest.approx(np.log(1 + np.e), abs=1e-5)
-    batch = collate([Encoder().encode_question("Hello.", False)])
-    heads = HeadLogits(*(torch.zeros_like(batch["ids"]).float(),) * 2, *(torch.zeros(1),) * 2)
-    assert compute_loss(heads, batch).item() == pytest.approx(0.5 * np.log(2))
+    example = Example([1, 2, 3], [0, 1, 1], [1, 2], [(1, 1), (2, 2)], relevant=1.0)
+    # Each mention has half of the starts and, by its end, half of that.
+    flat = heads([9.0, 0.0, 0.0], [9.0, 0.0, 0.0])
+    assert span_loss(flat, collate([example])).item() == pytest.approx(np.log(2))
+    # Start and end of different mentions are not a mention.
+    crossed = heads([0.0, 9.0, 0.0], [0.0, 0.0, 9.0])
+    assert span_loss(crossed, collate([example])).item() == pytest.approx(9 - np.log(2), abs=0.01)
+    alone = collate([Encoder().encode(row()._replace(question="Hello."), None, False)])
+    none = HeadLogits(*(torch.zeros_like(alone["ids"]).float(),) * 2, *(torch.zeros(1),) * 2)
+    assert compute_loss(none, alone).item() == pytest.approx(0.5 * np.log(2))
+
+
+def test_a_teachers_labels_join_the_loss_and_its_spans_count_if_it_thinks_them_right() -> None:
+    hard = Example([1, 2, 3], [0, 1, 1], [1, 2], [], relevant=0.0)
+    without = compute_loss(heads([0.0] * 3, [0.0] * 3), collate([hard])).item()
+    for relevant in (0.0, 1.0):
+        hard.soft = Labels([0.0, 1.0], [0.0, 1.0], relevant)
+        spans = 2 * np.log(2) * relevant
+        found = compute_loss(heads([0.0] * 3, [0.0] * 3), collate([hard])).item()
+        assert found == pytest.approx(without + train.SOFT * (2 * np.log(2) + spans), abs=1e-5)
 
 
 @pytest.fixture
@@ -122,20 +168,44 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
         Row(f"Who sang {word}?", word, f"{word} was sung by Jo {name}.", (f"Jo {name}",), "nq")
         for word, name in zip(WORDS[:40:2], WORDS[1:40:2], strict=True)
     ]
-    monkeypatch.setattr(train, "real_rows", lambda: Split(rows, rows))
-    monkeypatch.setattr(train, "all_rows", lambda: rows)
+    monkeypatch.setattr(label, "all_rows", lambda: rows)
     monkeypatch.setattr(mixture, "encyclopedia", lambda: [("Moon", "The moon song is old.")])
-    monkeypatch.setattr(mixture, "yes_no_rows", lambda: rows[:1])
+    monkeypatch.setattr(mixture, "requests_without_evidence", lambda: ["Hello."])
     return rows
 
 
+@pytest.fixture
+def small_mpnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A tiny MPNet with random weights; its tokenizer separates texts by two tokens."""
+    folder = tmp_path / "mpnet"
+    folder.mkdir()
+    tokenizer = json.loads((SHIPPED / "tokenizer.json").read_text(encoding="utf-8"))
+    pair = tokenizer["post_processor"]["pair"]
+    pair.insert(3, pair[2])
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    sizes = {"hidden_size": 24, "num_hidden_layers": 5, "num_attention_heads": 2}
+    config = MPNetConfig(vocab_size=30522, intermediate_size=48, **sizes)
+    save_file(MPNetModel(config).state_dict(), folder / "model.safetensors")
+    monkeypatch.setattr(torch_network, "MPNET", config)
+    monkeypatch.setitem(BASES, "base", folder)
+    yield folder
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}")
+@pytest.mark.parametrize("size", ["small", "base"])
 def test_a_run_learns_and_resumes(
-    small_rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    size: Any,
+    small_rows: list[Row],
+    small_mpnet: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(train, "BATCH_TOKENS", 512)
-    train.train(tmp_path / "whole", (2, 2), save_steps=3)
+    monkeypatch.setitem(train.BATCH_TOKENS, size, 512)
+    if size == "small":  # with the labels of a teacher
+        train.train(tmp_path / "teacher", "base", 1)
+        label.write_labels(tmp_path / "teacher", tmp_path / "labels", 1500)
+    given: Any = {"labels": tmp_path / "labels"} if size == "small" else {}
+    train.train(tmp_path / "whole", size, 4, save_strategy="steps", save_steps=3, **given)
     step, taken = train.ReaderTrainer.training_step, []
 
     def killed(self: Any, *args: Any, **given: Any) -> Any:
@@ -145,36 +215,66 @@ def test_a_run_learns_and_resumes(
         return step(self, *args, **given)
 
     monkeypatch.setattr(train.ReaderTrainer, "training_step", killed)
+    monkeypatch.setattr(train, "SAVE_SECONDS", -1)
     with pytest.raises(KeyboardInterrupt):
-        train.train(tmp_path / "cut", (2, 2), save_steps=3)
-    train.train(tmp_path / "cut", (2, 2), save_steps=3)
+        train.train(tmp_path / "cut", size, 4, **given)
+    train.train(tmp_path / "cut", size, 4, **given)
     assert taken == [0, 1, 2, 3, 3]
     whole, cut = (load_file(tmp_path / n / "trained/model.safetensors") for n in ("whole", "cut"))
     assert all(torch.allclose(whole[name], cut[name], atol=1e-3) for name in whole)
-    before = pretrained().state_dict()
+    before = pretrained(size, SHIPPED if size == "small" else None).state_dict()
     moved = {name for name in whole if not torch.equal(whole[name], before[name])}
+    last = "5.attention.self.query" if size == "small" else "4.attention.attn.q"
     assert "bert.embeddings.word_embeddings.weight" not in moved
-    assert "bert.encoder.layer.0.attention.self.query.weight" in moved
+    assert f"bert.encoder.layer.{last}.weight" in moved
 
 
-def test_an_exported_reader_computes_what_the_network_does(tmp_path: Path) -> None:
+def test_a_teacher_labels_the_rows_once(
+    small_rows: list[Row], small_mpnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "teacher" / "trained").mkdir(parents=True)
+    network = pretrained("base")
+    save_file(network.state_dict(), tmp_path / "teacher" / "trained" / "model.safetensors")
+    monkeypatch.setattr(label, "SHARD", 4)
+    out = tmp_path / "labels"
+    label.write_labels(tmp_path / "teacher", out, 6)
+    whole = list(label.read_labels(out))
+    assert len(whole) == 6
+    (out / "00001.npz").unlink()  # as if the run had been cut
+    label.write_labels(tmp_path / "teacher", out, 6)
+    assert list(label.read_labels(out)) == whole
+    stream = label.labelled_rows(out)
+    first = list(islice(stream, 6))
+    assert list(islice(stream, 6)) == first, "again and again"
+    for drawn, labels in first:
+        example = Encoder().encode(*drawn)
+        assert len(labels.start) == len(labels.end) == len(example.readable)
+        assert sum(labels.start) == pytest.approx(1 if example.readable else 0, abs=0.01)
+        assert (0 <= labels.relevant <= 1) == bool(example.readable)
+
+
+@pytest.mark.parametrize("size", ["small", "base"])
+def test_an_exported_reader_computes_what_the_network_does(
+    size: Any, small_mpnet: Path, tmp_path: Path
+) -> None:
     torch.manual_seed(0)
-    network: ReaderNetwork = pretrained().eval()
+    network: ReaderNetwork = pretrained(size).eval()
     calibration = ReaderCalibration(relevant=(2.0, 0.5))
     export.write_reader(network, calibration, tmp_path / "reader")
     reader = Reader.load(tmp_path / "reader")
     assert reader.calibration == calibration
-    encoding = TOKENIZER.encode("Where was she born?", PASSAGE)
-    (outputs,) = reader.network.run([Ids(encoding.ids, encoding.type_ids)])
-    ids, types = torch.tensor([encoding.ids]), torch.tensor([encoding.type_ids])
+    example = Encoder(BASES[size]).encode(row(), False)
+    asked = reader._windows(row().question, Passage(row().title, PASSAGE))
+    assert [window.row.ids for window in asked] == [example.ids]
+    (outputs,) = reader.network.run([Ids(example.ids, example.types)])
+    batch = collate([example])
     with torch.inference_mode():
-        heads = network(ids, types, torch.ones_like(ids))
-    for expected, found in zip(heads, outputs, strict=True):
-        assert np.abs(expected[0].numpy() - found).max() < 0.1, "eight bits apart"
-    for measured in read_gold(reader, [row("Zamość")]):
-        span = measured.readings[0].spans[0]
-        recovered = export.recover_logits(span)
-        assert recovered[1] == pytest.approx(np.log(span.probability))
+        found = network(batch["ids"], batch["types"], batch["mask"])
+    for expected, output in zip(found, outputs, strict=True):
+        assert np.abs(expected[0].numpy() - output).max() < 0.1, "eight bits apart"
+    m = read(reader, row().question, [Passage("", PASSAGE)], [True], lambda text: True)
+    span = m.readings[0].spans[0]
+    assert export.recover_logits(span)[1] == pytest.approx(np.log(span.probability))
 
 
 def test_calibration_fits_labels() -> None:
@@ -185,14 +285,29 @@ def test_calibration_fits_labels() -> None:
     assert abs(offset) < 0.5
 
 
+def test_calibration_learns_what_titles_say() -> None:
+    measured = []
+    for i in range(80):
+        is_right = i % 4 > 1
+        title = ("Emma" if is_right else "Persuasion") if i % 5 else ""
+        p = 0.6 if i % 2 else 0.4
+        span = Span("Jane", 0, 0.5, p * 0.5, (0, 4), p * 0.5)
+        reading = PassageReading(p, (span,), 9)
+        accepts: Any = {True: bool, False: lambda text: False}[is_right]
+        asked = "Who wrote the novel Emma?"
+        measured.append(Measured(asked, [Passage(title, "Jane")], [is_right], [reading], accepts))
+    found = export.fit_calibration(measured)
+    assert found.title[0] > 0 > found.title[1]
+    assert found.shift("Who wrote Emma?", "") == 0
+
+
 def test_figures_of_answers() -> None:
     assert f1("The  Eiffel-Tower!", ["x", "eiffeltower"]) == 1.0
     assert f1("big red tower", ["red tower", "x"]) == pytest.approx(0.8)
     assert interval([1.0, 0.0] * 50).startswith("0.500 [0.4")
     assert expected_error([(0.95, True), (0.95, False), (0.1, False)]) == pytest.approx(1 / 3)
-    blank = Measured(
-        row("x"), [PassageReading(0.2, (), 0)] * 2, [True, False], [Passage("", "")] * 2
-    )
+    readings, passages = [PassageReading(0.2, (), 0)] * 2, [Passage("", "")] * 2
+    blank = Measured("Which?", passages, [True, False], readings, bool)
     assert best(find_answers(blank, 0.5)) == ("", 0.0)
     assert [(judged.scores, judged.relevant) for judged in judge_grades([blank])] == [
         ([-0.6, -0.6], True), ([-0.6], False),
