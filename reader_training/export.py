@@ -59,10 +59,11 @@ def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
     return [round(float(weight), 4) for weight in weights.detach()]
 
 
-def calibration_questions(reader: Reader) -> list[Measured]:
-    """Ask the questions that calibration is fitted on."""
-    asked = ask_retrieved(reader, CALIBRATION_SPLIT, "popqa", "triviaqa", "multihop")
-    return [*asked, *ask_own_documents(reader, "open")]
+def calibration_questions(reader: Reader, most: int | None = None) -> list[Measured]:
+    """Ask the questions that calibration is fitted on, at most so many of each kind."""
+    sets = ("popqa", "triviaqa", "multihop")
+    asked = ask_retrieved(reader, CALIBRATION_SPLIT, *sets, most=most)
+    return [*asked, *ask_own_documents(reader, "open", most)]
 
 
 def fit_calibration(measured: Sequence[Measured]) -> ReaderCalibration:
@@ -140,11 +141,12 @@ def write_calibration(calibration: ReaderCalibration, folder: Path) -> None:
 def main() -> None:
     """Export, load what was written, calibrate it, and write its calibration."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trained", type=Path, default=Path("build/reader"))
-    parser.add_argument("--out", type=Path, default=Path("build/reader/weights"))
+    parser.add_argument("--trained", type=Path, default=Path("build/reader-small"))
+    parser.add_argument("--out", type=Path, default=Path("build/reader-small/weights"))
+    parser.add_argument("--most", type=int, help="Most questions of each kind to fit on.")
     args = parser.parse_args()
     write_reader(load_trained(args.trained), ReaderCalibration(), args.out)
-    measured = calibration_questions(Reader.load(args.out))
+    measured = calibration_questions(Reader.load(args.out), args.most)
     calibration = fit_calibration(measured)
     write_calibration(calibration, args.out)
     thresholds = fit_thresholds(Reader.load(args.out), measured)

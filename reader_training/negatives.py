@@ -12,7 +12,6 @@ from reader_training.rows import QUESTIONS, Row, mentions
 
 RETRIEVED, KEPT = 12, 8
 """Passages retrieved for a question; at most so many of them that do not state its answer."""
-POLICIES = "policyqa"
 SHORT_ANSWER = 6
 """Words up to which the rest of a page does not answer once the answer's sentences are left out."""
 MIN_WORDS = 8
@@ -30,7 +29,7 @@ def sentences(text: str) -> list[str]:
 def drop_answer(row: Row) -> Row | None:
     """Return the row without the sentences that state an answer; None if the rest is short, or may
     answer in other words."""
-    if row.source == POLICIES or min(len(a.split()) for a in row.answers) > SHORT_ANSWER:
+    if min(len(answer.split()) for answer in row.answers) > SHORT_ANSWER:
         return None
     every = sentences(row.passage)
     rest = " ".join(s for s in every if not any(mentions(a, s) for a in row.answers))
@@ -90,8 +89,6 @@ class Negatives:
     def __init__(self, rows: Sequence[Row], further: Sequence[tuple[str, str]]) -> None:
         """Index the passages of the rows, and further ones: pairs of title and text."""
         self._index = Passages([*((row.title, row.passage) for row in rows), *further])
-        # Websites' policies answer each other's questions.
-        self._policies = {(r.title, r.passage) for r in rows if r.source == POLICIES}
         self._names = sorted({re.sub(r" *\(.*", "", title) for title, _ in further})
         self._by_word: dict[str, list[int]] = defaultdict(list)
         for i, (title, _) in enumerate(self._index.passages):
@@ -127,8 +124,6 @@ class Negatives:
     def _wrong(self, row: Row, passages: Sequence[tuple[str, str]]) -> Iterator[Row]:
         answers = [answer.lower() for answer in row.answers]
         for title, text in passages:
-            if row.source == POLICIES and (title, text) in self._policies:
-                continue
             if not any(answer in text.lower() for answer in answers):
                 yield Row(row.question, title, text, (), f"{row.source}, retrieved")
 

@@ -21,7 +21,7 @@ DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 """The folder of real data, beside the checkout."""
 QUESTIONS = Path(__file__).parent / "questions"
 """The folder of questions written for this training."""
-READING = ("covidqa", "fairytaleqa", "policyqa", "qed")
+READING = ("covidqa", "fairytaleqa", "qed")
 """Sets of ``data/reading`` with answers."""
 HELD_OUT = 0.08
 """Share of the documents of each set of ``data/reading`` that is set aside."""

@@ -14,7 +14,7 @@ import pytest
 from benchmarks.own_documents import files as own_documents
 from benchmarks.own_documents.files import FILES, README, Place, text_of, write_texts
 from reader_training import evaluate, export, mixture, written
-from reader_training.mixture import all_rows, draw_rows, requests_without_evidence
+from reader_training.mixture import draw_rows, requests_without_evidence
 from reader_training.negatives import Negatives, drop_answer, near_miss
 from reader_training.rows import (
     DATA,
@@ -22,6 +22,7 @@ from reader_training.rows import (
     QUESTIONS,
     Retrieved,
     Row,
+    Split,
     drawn,
     lines,
     mentions,
@@ -60,7 +61,7 @@ def test_the_same_texts_are_always_drawn() -> None:
 def test_every_answer_stands_in_its_passage_and_no_question_is_on_both_sides() -> None:
     train, held_out = real_rows()
     assert Counter(row.source for row in train).keys() == {
-        "nq", "qed", "fairytaleqa", "policyqa", "covidqa",
+        "nq", "qed", "fairytaleqa", "covidqa",
     }  # fmt: skip
     assert all(answer in row.passage for row in [*train, *held_out] for answer in row.answers)
     sides = [{row.question.lower() for row in rows if row.source in ("nq", "qed")}
@@ -83,17 +84,21 @@ def test_no_question_of_splits_2_and_3_is_trained_on_and_split_3_calibrates_noth
     assert len(trained) > 300
     assert {split_of(question) for question in trained} == {0, 1}
     kept = {asked.question.lower() for asked in retrieved(2, 3)}
-    assert not kept & {row.question.lower() for row in [*real_rows().train, *written_rows().train]}
-    near = {row["question"] for row in lines(QUESTIONS / "near_misses.jsonl")}
-    assert len(near) == 20
-    assert not near & {row.question for row in all_rows()}
+    written_questions = {
+        row["question"].lower()
+        for name in ("manuals", "wikipedia")
+        for row in lines(QUESTIONS / f"{name}.jsonl")
+    }
+    assert not kept & ({row.question.lower() for row in real_rows().train} | written_questions)
+    monkeypatch.setattr(mixture, "written_rows", lambda: Split([], []))
+    assert not kept & {row.question.lower() for row in mixture.all_rows()}
     asked = list[str]()
 
     def note(reader: Any, question: str, *given: Any) -> Any:
         asked.append(question)
 
     monkeypatch.setattr(evaluate, "read", note)
-    monkeypatch.setattr(export, "ask_own_documents", lambda reader, half: [half])
+    monkeypatch.setattr(export, "ask_own_documents", lambda reader, half, most: [half])
     reader: Any = None
     assert export.calibration_questions(reader)[-1] == "open"
     assert {split_of(question) for question in asked} == {2}
@@ -201,6 +206,14 @@ def test_written_questions_are_set_aside_by_titles() -> None:
     assert all(" ".join(a.split()) in text for text, asked in plain for _, a in asked)
 
 
+def test_near_misses_are_not_stated_and_no_training_text() -> None:
+    rows = list(lines(QUESTIONS / "near_misses.jsonl"))
+    assert len({row["question"] for row in rows}) == 20
+    assert all(row["answer"] in row["text"] for row in rows)
+    notes = {note["title"] for note in lines(QUESTIONS / "notes.jsonl")}
+    assert not notes & {row["title"] for row in rows}
+
+
 @needs_data
 def test_requests_need_no_passage() -> None:
     requests = requests_without_evidence()
@@ -212,15 +225,12 @@ def test_negatives_are_like_the_question_and_do_not_state_its_answer() -> None:
     rows = [
         Row("Who sang the moon song?", "Moon", "Jo Dell sang the moon song.", ("Jo Dell",), "nq"),
         Row("Who sang?", "Star", "The star song was sung by jo dell.", ("jo dell",), "nq"),
-        Row("May I?", "A", "You may sing the moon song here.", ("You may",), "policyqa"),
-        Row("May they?", "B", "They sing the moon song.", ("They",), "policyqa"),
     ]
     further = [("Moon", "The moon song is old."), *((f"T{i}", f"Text {i}.") for i in range(12))]
-    first, _, policy, _ = Negatives(rows, further).find(rows)
-    assert first[0].passage in ("The moon song is old.", "They sing the moon song.")
-    assert all("Dell" not in row.passage and "dell" not in row.passage for row in first)
+    first, _ = Negatives(rows, further).find(rows)
+    assert first[0].passage == "The moon song is old."
+    assert all("dell" not in row.passage.lower() for row in first)
     assert {row.answers for row in first} == {()}
-    assert "They sing the moon song." not in [row.passage for row in policy]
 
 
 PARTY = Row(
@@ -239,7 +249,6 @@ def test_the_page_without_the_fact_keeps_its_other_sentences() -> None:
     assert (rest.answers, rest.question) == ((), PARTY.question)
     assert drop_answer(PARTY._replace(passage="On 4 June. We plan.")) is None, "too short"
     assert drop_answer(PARTY._replace(answers=("one two three four five six seven",))) is None
-    assert drop_answer(PARTY._replace(source="policyqa")) is None
 
 
 def test_a_near_miss_asks_for_what_the_passage_does_not_have() -> None:
