@@ -11,6 +11,7 @@ import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag.cli.main import COMMANDS, main
+from selfcorrect_rag.reader.network import SHIPPED
 
 PORT = "Which port does the staging server run on?"
 RENT = "How much is the rent of the office?"
@@ -98,6 +99,8 @@ def test_json_has_the_whole_result_and_settings_come_from_file_and_options(
     assert len(ask(capsys, PORT, "--config", str(config), "--set", "passages=2")["passages"]) == 2
     refused = ask(capsys, PORT, "--set", "answer_above=1")
     assert (refused["answer"], refused["citations"]) == (REFUSAL, [])
+    assert ask(capsys, PORT, "--reader", str(SHIPPED))["answer"] == result["answer"]
+    assert "nowhere" in error_of(capsys, "ask", PORT, "--reader", "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from selfcorrect_rag.reader.reader import (
     TITLE_TOKENS,
     Passage,
     ReaderCalibration,
+    compare_title,
 )
 from tests.reader.scripted_network import (
     CLS,
@@ -226,3 +227,44 @@ def test_batches_hold_every_row_once_and_little_padding(threads: int) -> None:
 
 def _sigmoid(logit: float) -> float:
     return 1 / (1 + math.exp(-logit))
+
+
+@pytest.mark.parametrize(
+    ("question", "title", "expected"),
+    [
+        ("In what country is Vera?", "Vera, Norway", (1, 0)),
+        ("In what country is Vera?", "Vera (TV series)", (1, 0)),
+        ("In what country is Vera?", "Hugo Vera", (0, 0)),
+        ("In what country is Vera?", "Mirambeau", (0, 1)),
+        ("Who taught Ann Lee and Bo Dell when?", "Vera", (0, 1)),
+        ("Was Ann Lee older than Bo Dell?", "Vera", (0, 0)),
+        ("What is Pierre Abraham's occupation?", "Pierre Abraham", (1, 0)),
+        ("What is Pierre Abraham's occupation?", "Pol Abraham", (0, 1)),
+        ("Which port does Apache use by default in Debian?", "nginx", (0, 0)),
+        ("who sings moon song", "Moon Song", (1, 0)),
+        ("who sings moon song", "Sun", (0, 0)),
+        ("Who wrote Emma?", "", (0, 0)),
+        ("Who wrote Emma?", "(...)", (0, 0)),
+    ],
+)
+def test_a_title_is_named_or_another_name(
+    question: str, title: str, expected: tuple[float, float]
+) -> None:
+    assert compare_title(question, title) == expected
+
+
+def test_a_title_shifts_relevance_and_confidence_and_no_title_changes_nothing() -> None:
+    asked = "In what country is Vera?"
+    reader, _ = word_reader("Norway", calibration=ReaderCalibration(title=(2.0, -3.0)))
+    plain, _ = word_reader("Norway")
+    for title, shift in (("Vera", 2.0), ("Mirambeau", -3.0), ("", 0.0), ("Hugo Vera", 0.0)):
+        found, before = (read_one(r, "It is in Norway.", asked, title) for r in (reader, plain))
+        for one, other in (
+            (found.relevant, before.relevant),
+            (found.spans[0].confidence, before.spans[0].confidence),
+            (found.spans[0].sentence_confidence, before.spans[0].sentence_confidence),
+        ):
+            assert math.log(one / (1 - one)) == pytest.approx(
+                math.log(other / (1 - other)) + shift, abs=1e-3
+            )
+        assert found.spans[0].text == "Norway"

@@ -1,7 +1,9 @@
 """The configuration: files, variables, values as text, and the parts that it opens."""
 
 import asyncio
+import json
 from pathlib import Path
+from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.retrievers import BaseRetriever
 
+from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.serving import Parts, ServingConfig, parts, served
 from selfcorrect_rag.serving.config import BadOption, parse_value
 from selfcorrect_rag.settings import GRAPHS
@@ -162,3 +165,23 @@ async def test_runs_that_begin_together_build_a_graph_once() -> None:
     run: Any = SimpleNamespace(execution_runtime=object())
     graphs = await asyncio.gather(*(factory(run) for _ in range(8)))
     assert len(built) == len(set(map(id, graphs))) == 1
+
+
+def test_a_readers_folder_replaces_the_embedded_reader_for_answers_and_grades(
+    tmp_path: Path,
+) -> None:
+    folder = Path(copytree(SHIPPED, tmp_path / "weights"))
+    changed = json.loads((folder / "reader.json").read_text(encoding="utf-8"))
+    changed["calibration"]["title"] = [1.0, -1.0]
+    (folder / "reader.json").write_text(json.dumps(changed), encoding="utf-8")
+    config = ServingConfig(reader=folder)
+    with Parts(config) as parts:
+        llm: Any = parts.llm
+        evaluator: Any = parts.evaluator
+        assert llm.reader is evaluator.reader is parts.reader
+        assert parts.reader.calibration.title == (1.0, -1.0)
+        assert parts.answers == f"the reader in {folder}"
+    assert ServingConfig.from_environment(config.as_environment()) == config
+    graded = ServingConfig(reader=folder, model="openai:gpt-4o-mini")
+    assert (graded.runs_on, graded.reader_folder) == ("chat", folder)
+    assert ServingConfig(model=str(folder), engine="reader").reader_folder == str(folder)
