@@ -55,18 +55,13 @@ def state_answer(question: str, passage: str, spans: Sequence[Span], answer_abov
     first, last = best.sentence
     is_unsure = best.confidence <= answer_above < best.sentence_confidence
     if _SENTENCE_QUESTION.search(question) or (is_unsure and last - first <= MAX_SENTENCE):
-        text = _LIST_MARK.sub("", on_one_line(passage[first:last]))
+        text = _LIST_MARK.sub("", " ".join(passage[first:last].split()))
         return Answer(text, max(best.confidence, best.sentence_confidence))
     given = [best]
     if _LIST_QUESTION.search(question):
         given = [span for span in spans if span.probability >= LIST_SHARE * best.probability]
-    texts = [on_one_line(s.text).strip(" ,;:") for s in sorted(given, key=lambda s: s.start)]
+    texts = [" ".join(s.text.split()).strip(" ,;:") for s in sorted(given, key=lambda s: s.start)]
     return Answer(", ".join(dict.fromkeys(filter(None, texts))), best.confidence)
-
-
-def on_one_line(text: str) -> str:
-    """Return the text with single spaces for all white space."""
-    return " ".join(text.split())
 
 
 def write_rationale(
@@ -104,7 +99,7 @@ def write_rationale(
     agreeing = [number for number in sorted(answers) if keys[number] == keys[best]]
     lines = []
     for number in sorted([best, *others[: MAX_NAMED - 1]]):
-        quote = on_one_line(documents[number - 1].text[slice(*spans[number].sentence)])
+        quote = " ".join(documents[number - 1].text[slice(*spans[number].sentence)].split())
         aside = "" if number in agreeing else ", set aside because it gives another answer"
         lines.append(f"Document [{number}]{aside}: “{quote}”")
     silent = [n for n in range(1, len(documents) + 1) if n not in answers]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import operator
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -30,10 +31,7 @@ MAX_ACCENTS = 8
 FLOOR = 1e-9
 """Least probability of a sentence."""
 _BEHIND_TITLE = re.compile(r"(?<=\w)(?:\s*\(|,\s).*$", re.DOTALL)
-_WORD = r"[A-Z][\w'’.-]*"
-_NAME = re.compile(
-    rf"(?<!^)(?<!\w){_WORD}(?:,? (?:(?:of|the|de|du|and|la|von|van|in|for|to|a|&) )*{_WORD})*"
-)
+_NAME = re.compile(r"(?<!^)\b[A-Z][\w'’.-]*(?:,? (?:(?:of|the|de|in|von|van) )*[A-Z][\w'’.-]*)*")
 
 
 class Passage(NamedTuple):
@@ -75,8 +73,7 @@ class ReaderCalibration(NamedTuple):
     Slopes and an offset for each probability: ``relevant`` of the logit that a passage answers;
     ``answer`` of that logit and of the span's log-probability; ``sentence`` likewise, with the
     log-probability of all spans in the sentence. ``thresholds``, upper and lower, turn grades from
-    -1 to 1 into CRAG's actions. ``title`` are slopes of :func:`compare_title`, added to the logit
-    that a passage answers if it has a title.
+    -1 to 1 into CRAG's actions. ``title``: slopes of `compare_title`, added to the first logit.
     """
 
     relevant: tuple[float, float] = (1.0, 0.0)
@@ -84,11 +81,6 @@ class ReaderCalibration(NamedTuple):
     sentence: tuple[float, float, float] = (1.0, 1.0, 0.0)
     thresholds: tuple[float, float] = (0.2, -0.8)
     title: tuple[float, float] = (0.0, 0.0)
-
-    def shift(self, question: str, title: str) -> float:
-        """Return what the title adds to the logit that a passage answers the question."""
-        named, other = compare_title(question, title)
-        return self.title[0] * named + self.title[1] * other
 
     @classmethod
     def load(cls, folder: Path) -> Self:
@@ -99,8 +91,8 @@ class ReaderCalibration(NamedTuple):
             numbers: Any = {name: tuple(map(float, values)) for name, values in given.items()}
             return cls(**numbers)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise ModelNotFound(f"{path} is not a reader's calibration ({reason})") from error
+            told = f"{path} is not a reader's calibration ({type(error).__name__}: {error})"
+            raise ModelNotFound(told) from error
 
 
 class _Window(NamedTuple):
@@ -110,13 +102,6 @@ class _Window(NamedTuple):
     first: int
     """Index of the passage's first token; behind its last one comes [SEP]."""
     offsets: list[tuple[int, int]]
-
-
-class _Found(NamedTuple):
-    """The logit that a window answers, and its spans: first character, end, log-probability."""
-
-    relevant: float
-    spans: list[tuple[int, int, float]]
 
 
 class Reader:
@@ -149,8 +134,7 @@ class Reader:
         windows = [self._windows(question, passage) for question, passage in asked]
         outputs = iter(self.network.run([w.row for some in windows for w in some]))
         return [
-            self._reading(question, passage, some, outputs)
-            for (question, passage), some in zip(asked, windows, strict=True)
+            self._reading(*each, some, outputs) for each, some in zip(asked, windows, strict=True)
         ]
 
     def needs_evidence(self, questions: Sequence[str]) -> list[tuple[float, int]]:
@@ -177,8 +161,7 @@ class Reader:
         size = MAX_TOKENS - len(asked) - len(title) - len(self._between) - 2
         starts = _window_starts(len(text), size)
         if len(starts) > MAX_WINDOWS:
-            words = set(asked)
-            shared = {at: len(words.intersection(text[at : at + size])) for at in starts}
+            shared = {at: len({*asked}.intersection(text[at : at + size])) for at in starts}
             starts = sorted(sorted(starts, key=lambda at: -shared[at])[:MAX_WINDOWS])
         head = [self._start, *asked, *self._between]
         windows = []
@@ -189,21 +172,20 @@ class Reader:
         return windows
 
     def _reading(
-        self,
-        question: str,
-        passage: Passage,
-        windows: Sequence[_Window],
-        outputs: Iterator[list[Any]],
+        self, question: str, passage: Passage, windows: Sequence[_Window], outputs: Iterator[Any]
     ) -> PassageReading:
         if not windows:
             return PassageReading(0.0, (), 0)
-        text, shift = passage.text, self.calibration.shift(question, passage.title)
-        found = [_find_spans(window, next(outputs), shift) for window in windows]
+        text, told = passage.text, compare_title(question, passage.title)
+        shift = sum(map(operator.mul, self.calibration.title, told))
+        read = [next(outputs) for _ in windows]
+        logits = [float(output[2]) + shift for output in read]
+        found = list(map(_find_spans, windows, read))
         ranked = sorted(
             (
-                (_linear(self.calibration.answer, each.relevant, logprob), start, end, logprob, i)
-                for i, each in enumerate(found)
-                for start, end, logprob in each.spans
+                (_linear(self.calibration.answer, logits[i], logprob), start, end, logprob, i)
+                for i, some in enumerate(found)
+                for start, end, logprob in some
             ),
             reverse=True,
         )
@@ -212,46 +194,39 @@ class Reader:
             end = _include_accents(text, token_end)
             if all(end <= s.start or start >= s.start + len(s.text) for s in spans):
                 first, last = sentence_place(text, start, end)
-                inside = (
-                    each[2] for each in found[i].spans if each[0] >= first and each[1] <= last
-                )
+                inside = (each[2] for each in found[i] if each[0] >= first and each[1] <= last)
                 mass = math.log(max(sum(map(math.exp, inside)), FLOOR))
-                sure = _linear(self.calibration.sentence, found[i].relevant, mass)
+                sure = _linear(self.calibration.sentence, logits[i], mass)
                 p = math.exp(logprob)
                 spans.append(Span(text[start:end], start, p, confidence, (first, last), sure))
             if len(spans) == MAX_SPANS:
                 break
         slope, offset = self.calibration.relevant
         return PassageReading(
-            _sigmoid(slope * max(each.relevant for each in found) + offset),
+            _sigmoid(slope * max(logits) + offset),
             tuple(spans),
             sum(len(window.row.ids) for window in windows),
         )
 
 
 def compare_title(question: str, title: str) -> tuple[float, float]:
-    """Return whether the question names the title, and whether the title is another name than the
-    only one in the question: each 0 or 1, and both 0 without a title.
+    """Return whether the question names the title, and whether the title lacks a third of the only
+    name, a run of capitalised words, in the question: each 0 or 1, both 0 without a title.
 
-    A name is a run of capitalised words behind the first word. In the title, brackets and what
-    follows a comma only distinguish namesakes. It is another one if it lacks a third of the words.
+    Brackets and what follows a comma in a title only distinguish namesakes.
     """
-    plain = _words(_BEHIND_TITLE.sub("", title))
-    if not plain:
-        return 0.0, 0.0
-    is_named = f" {' '.join(plain)} " in f" {' '.join(_words(question))} "
-    names, known = _NAME.findall(question), {*_words(title)}
-    words = _words(names[0]) if len(names) == 1 else []
-    is_other = sum(word not in known for word in words) > len(words) / 3
-    return float(is_named), float(is_other)
+    asked, known, plain, *names = (
+        re.findall(r"\w+", re.sub(r"['’]s\b", "", text).casefold())
+        for text in (question, title, _BEHIND_TITLE.sub("", title), *_NAME.findall(question))
+    )
+    is_named = bool(plain) and f" {' '.join(plain)} " in f" {' '.join(asked)} "
+    words = names[0] if plain and len(names) == 1 and not is_named else []
+    return float(is_named), float(sum(word not in known for word in words) > len(words) / 3)
 
 
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", re.sub(r"['’]s\b", "", text).casefold())
-
-
-def _find_spans(window: _Window, outputs: Sequence[Any], shift: float) -> _Found:
-    """Combine the likeliest starts and ends of a window into its likeliest spans."""
+def _find_spans(window: _Window, outputs: Sequence[Any]) -> list[tuple[int, int, float]]:
+    """Combine the likeliest starts and ends of a window into its likeliest spans: first character,
+    end, log-probability."""
     count = len(window.offsets)
     logits = np.asarray(outputs[:2], np.float64)[:, window.first : window.first + count]
     starts, ends = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
@@ -265,7 +240,7 @@ def _find_spans(window: _Window, outputs: Sequence[Any], shift: float) -> _Found
         begin, end = window.offsets[start_at[i]][0], window.offsets[end_at[j]][1]
         if math.isfinite(joint[i, j]) and end - begin <= ANSWER_CHARACTERS:
             spans.append((begin, end, float(joint[i, j])))
-    return _Found(float(outputs[2]) + shift, spans)
+    return spans
 
 
 def _window_starts(tokens: int, size: int) -> list[int]:
@@ -278,14 +253,12 @@ def _window_starts(tokens: int, size: int) -> list[int]:
 
 def _include_accents(text: str, end: int) -> int:
     """Move an end behind the accents of the last letter, which the tokenizer leaves out."""
-    accents = text[end : end + MAX_ACCENTS]
-    is_accent = (unicodedata.category(character).startswith("M") for character in accents)
-    return end + sum(takewhile(bool, is_accent))
+    marks = (unicodedata.category(each)[0] == "M" for each in text[end : end + MAX_ACCENTS])
+    return end + sum(takewhile(bool, marks))
 
 
 def _linear(weights: tuple[float, float, float], logit: float, logprob: float) -> float:
-    relevant, span, offset = weights
-    return _sigmoid(relevant * logit + span * logprob + offset)
+    return _sigmoid(sum(map(operator.mul, weights, (logit, logprob, 1.0))))
 
 
 def _sigmoid(logit: float) -> float:

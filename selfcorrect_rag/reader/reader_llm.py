@@ -79,8 +79,9 @@ class ReaderLLM(ReflectionLLM):
         requests = [_parse(prompt) for prompt in prompts]
         if options.get("choose") == Group.RETRIEVE:
             needs = self._reader.needs_evidence([request.question for request in requests])
-            return [_decide(*need) for need in needs]
-        readings = self._reader.read([pair for request in requests for pair in request.pairs])
+            chosen = [({tokens.RETRIEVAL: p, tokens.NO_RETRIEVAL: 1 - p}, n) for p, n in needs]
+            return [_segment("", [_reflect(Group.RETRIEVE, p)], 1.0, n) for p, n in chosen]
+        readings = self._reader.read([(r.question, p) for r in requests for p in r.passages])
         return self._write(requests, iter(readings), **options)
 
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
@@ -159,8 +160,7 @@ class ReaderEvaluator(RetrievalEvaluator):
 
     def score(self, question: str, passages: Sequence[str]) -> list[float]:
         asked = [(question, _split_title(text)) for text in passages if text.strip()]
-        readings = self.reader.read(asked)
-        return with_blanks(passages, (2 * reading.relevant - 1 for reading in readings))
+        return with_blanks(passages, (2 * each.relevant - 1 for each in self.reader.read(asked)))
 
 
 def _split_title(text: str) -> Passage:
@@ -182,10 +182,6 @@ class _Request(NamedTuple):
     is_critical: bool = True
     """Whether it is a prompt of Self-RAG, whose answers come with reflection tokens."""
 
-    @property
-    def pairs(self) -> list[tuple[str, Passage]]:
-        return [(self.question, passage) for passage in self.passages]
-
 
 def _parse(prompt: Prompt) -> _Request:
     if inference := inference_request(prompt):
@@ -203,19 +199,12 @@ def _parse(prompt: Prompt) -> _Request:
     return request if is_readable(request.question) else request._replace(passages=[])
 
 
-def _decide(needed: float, read: int) -> Segment:
-    chosen = {tokens.RETRIEVAL: needed, tokens.NO_RETRIEVAL: 1 - needed}
-    return _segment("", [_reflect(Group.RETRIEVE, chosen)], 1.0, read)
-
-
 def _judge_relevance(relevant: float) -> Reflection:
-    given = {tokens.RELEVANT: relevant, tokens.IRRELEVANT: 1 - relevant}
-    return _reflect(Group.ISREL, given)
+    return _reflect(Group.ISREL, {tokens.RELEVANT: relevant, tokens.IRRELEVANT: 1 - relevant})
 
 
 def _reflect(group: str, given: Mapping[str, float]) -> Reflection:
-    group_tokens = tokens.TOKENS[group]
-    logprobs = {token: math.log(max(given.get(token, 0.0), FLOOR)) for token in group_tokens}
+    logprobs = {t: math.log(max(given.get(t, 0.0), FLOOR)) for t in tokens.TOKENS[group]}
     token = max(logprobs, key=lambda token: logprobs[token])
     return Reflection(group=group, position=0, token=token, logprobs=logprobs)
 

@@ -132,11 +132,6 @@ class ServingConfig(BaseModel):
             return self.engine or "reader"
         return "chat" if ":" in self.model and not Path(self.model).exists() else "transformers"
 
-    @property
-    def reader_folder(self) -> str | Path | None:
-        """The folder of the reader, which ``model`` names too if the engine is the reader."""
-        return self.reader or (self.model if self.runs_on == "reader" else None)
-
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read a TOML file of fields and settings; BadOption if it cannot be read."""

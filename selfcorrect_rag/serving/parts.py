@@ -80,7 +80,7 @@ class Parts(ExitStack):
     @cached_property
     def reader(self) -> Reader:
         """The embedded reader, or the one in the folder that the configuration names."""
-        named = self.config.reader_folder
+        named = self.config.reader or (self.config.runs_on == "reader" and self.config.model)
         return Reader.load(named) if named else Reader.load()
 
     @cached_property
@@ -149,7 +149,8 @@ class Parts(ExitStack):
         """The name of the model that answers, for people."""
         config = self.config
         if config.runs_on == "reader":
-            return f"the reader in {config.reader_folder}" if config.reader_folder else "the reader"
+            folder = config.reader or config.model
+            return f"the reader in {folder}" if folder else "the reader"
         return f"{config.model or 'the model'} on {config.runs_on}"
 
     def settings(self, name: str, **given: Any) -> Any:

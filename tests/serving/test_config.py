@@ -183,5 +183,7 @@ def test_a_readers_folder_replaces_the_embedded_reader_for_answers_and_grades(
         assert parts.answers == f"the reader in {folder}"
     assert ServingConfig.from_environment(config.as_environment()) == config
     graded = ServingConfig(reader=folder, model="openai:gpt-4o-mini")
-    assert (graded.runs_on, graded.reader_folder) == ("chat", folder)
-    assert ServingConfig(model=str(folder), engine="reader").reader_folder == str(folder)
+    with Parts(graded) as parts:
+        assert parts.reader.calibration.title == (1.0, -1.0)
+    with Parts(ServingConfig(model=str(folder), engine="reader")) as parts:
+        assert parts.reader.calibration.title == (1.0, -1.0)
