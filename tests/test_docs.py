@@ -8,18 +8,16 @@ import pkgutil
 import re
 import shlex
 import subprocess
+from ast import literal_eval
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
-from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
-from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.vectorstores import InMemoryVectorStore
+from starlette.testclient import TestClient
 
 import selfcorrect_rag
 from selfcorrect_rag.batch.run import COLUMNS
@@ -31,6 +29,8 @@ from selfcorrect_rag.training import ENTRYPOINTS
 from tests.agents.scripted import ScriptedAgentModel, reflecting
 from tests.conftest import byte_level_tokenizer, random_model
 from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+from tests.evaluation.scripted_parts import ScriptedParts
+from tests.search.stand_ins import WordHash
 from tests.snippets import BLOCK, ROOT
 from tests.test_faults import DOWN, Parts, raises
 from tests.training.toys import write
@@ -50,6 +50,10 @@ SEQUEL = document("Gold: George Eliot wrote no sequel.", "Sequels")
 
 def page(name: str) -> str:
     return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def python(block: str) -> str:
+    return f"```python\n{block}```\n"
 
 
 def answer(prompt: str) -> str:
@@ -78,36 +82,20 @@ def answer(prompt: str) -> str:
     return f"{fact}." if prompt.startswith("Answer the question.") else f"{fact} [1]."
 
 
-class WordEmbeddings(Embeddings):
-    """Texts with the same words are near each other."""
-
-    def embed_query(self, text: str) -> list[float]:
-        places = [crc32(word.encode()) % 64 for word in re.findall(r"\w{4,}", text.lower())]
-        return [1.0, *(float(places.count(place)) for place in range(64))]
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [self.embed_query(text) for text in texts]
-
-
-class ChatModel(BaseChatModel):
+def chat_model() -> ScriptedAgentModel:
     """Answers as :func:`answer` does."""
-
-    @property
-    def _llm_type(self) -> str:
-        return "docs"
-
-    def _generate(self, messages: list[BaseMessage], *args: Any, **options: Any) -> ChatResult:
-        text = answer("\n".join(message.text for message in messages))
-        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
+    return ScriptedAgentModel(
+        reply=lambda messages: AIMessage(answer("\n".join(m.text for m in messages)))
+    )
 
 
 def run(text: str, **given: Any) -> dict[str, Any]:
     """The names that a page's Python makes; checks the output that the page shows below a block."""
     names: dict[str, Any] = {
-        "llm": ChatModel(),
-        "chat_model": ChatModel(),
+        "llm": chat_model(),
+        "chat_model": chat_model(),
         "generator": reflecting(),
-        "embeddings": WordEmbeddings(),
+        "embeddings": WordHash(),
         "retriever": lambda query: [GOLD],
         "evaluator": WordEvaluator(),
         "web": PagesWebSearch(),
@@ -141,12 +129,12 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TAVILY_API_KEY", "tvly-unused")
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
-    monkeypatch.setattr("langchain.chat_models.init_chat_model", lambda *args, **more: ChatModel())
+    monkeypatch.setattr("langchain.chat_models.init_chat_model", lambda *args, **more: chat_model())
 
 
 @pytest.fixture
 def notes(tmp_path: Path) -> InMemoryVectorStore:
-    store = InMemoryVectorStore(WordEmbeddings())
+    store = InMemoryVectorStore(WordHash())
     text = "Deployments happen every Tuesday, and Priya Raman approves them."
     store.add_texts([text], [{"title": "The staging server", "source": "notes/staging.md"}])
     for folder in ("notes", "papers"):
@@ -155,13 +143,10 @@ def notes(tmp_path: Path) -> InMemoryVectorStore:
     return store
 
 
-def test_readme(notes: InMemoryVectorStore) -> None:
+def test_readme_and_home(notes: InMemoryVectorStore) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.encode()) <= 7_000
     run(text, vector_store=notes)
-
-
-def test_home(notes: InMemoryVectorStore) -> None:
     run(page("index"), vector_store=notes)
 
 
@@ -174,7 +159,7 @@ def test_for_assistants() -> None:
 
 @pytest.mark.slow
 def test_tutorial(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("langchain_openai.OpenAIEmbeddings", WordEmbeddings)
+    monkeypatch.setattr("langchain_openai.OpenAIEmbeddings", WordHash)
     text = page("tutorial")
     said = shell(text)
     assert "Priya Raman [1]" in said
@@ -184,27 +169,15 @@ def test_tutorial(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Priya Raman" in Path("run.html").read_text(encoding="utf-8")
 
 
-def test_choose_a_graph() -> None:
+def test_choose_a_graph_and_the_graphs() -> None:
     assert "George Eliot" in run(page("choose-a-graph"))["result"]["answer"]
-
-
-def test_self_rag() -> None:
-    names = run(page("self-rag"))
-    assert names["result"]["cited_answer"] == "George Eliot wrote Middlemarch. [1]"
-
-
-def test_crag() -> None:
+    cited = run(page("self-rag"))["result"]["cited_answer"]
+    assert cited == "George Eliot wrote Middlemarch. [1]"
+    assert run(page("self-crag"))["result"]["candidates"]
     names = run(page("crag"))
     assert "__interrupt__" not in names["result"]
     graded = names["by_words"].invoke({"question": "Who wrote Middlemarch"})["grades"]
     assert -1 < graded[0]["score"] < 1
-
-
-def test_self_crag() -> None:
-    assert run(page("self-crag"))["result"]["candidates"]
-
-
-def test_instruct_rag() -> None:
     names = run(page("instruct-rag"))
     assert names["result"]["useful_documents"] == [0]
     assert names["baseline"]["rationale"] == ""
@@ -218,7 +191,7 @@ def test_your_model(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert names["second"]["question"] == "When was George Eliot born?"
     assert names["second"]["original_question"] == "When was she born?"
     for candidates, calls in ((2, 6), (1, 4)):
-        llm = names["PromptedReflectionLLM"](ChatModel(), candidates=candidates)
+        llm = names["PromptedReflectionLLM"](chat_model(), candidates=candidates)
         graph = selfcorrect_rag.create_self_rag(llm, lambda query: [GOLD, SEQUEL])
         first, then = (graph.invoke({"question": "Who wrote Middlemarch?"}) for _ in range(2))
         assert then["usage"]["model_calls"] == calls
@@ -252,7 +225,7 @@ def test_agents() -> None:
     noise = document("Noise.", "Emma")
     names["retriever"] = lambda query: [GOLD if "Emma" not in query else noise]
     for block in BLOCK.findall(page("agents")):
-        names = run(f"```python\n{block}```\n", **names)
+        names = run(python(block), **names)
         results.append(names.get("result"))
     tool, approved, _, citing, grounded, outer, replied, found, claims = results
     assert names["seen"][:2] == ["retrieved", "graded"]
@@ -290,7 +263,7 @@ def test_faults() -> None:
         return [document("Emma", "Emma is a novel.")]
 
     parts.model.does, parts.model.after = raises(DOWN), 2
-    first, then = (f"```python\n{block}```\n" for block in BLOCK.findall(page("faults")))
+    first, then = map(python, BLOCK.findall(page("faults")))
     names = run(first, llm=parts.reflecting(), retriever=retriever)
     assert (names["result"]["answer"], names["result"]["stopped"]) == ("Austen.", "model")
     parts.model.does = parts.model.works
@@ -300,7 +273,7 @@ def test_faults() -> None:
 
 def test_serving() -> None:
     host, *blocks, _ = BLOCK.findall(page("serving"))  # the last one is test_mcp's
-    text = "".join(f"```python\n{block}```\n" for block in blocks)
+    text = "".join(map(python, blocks))
     names = run(text, llm=reflecting())
     gc.unfreeze()
     asked = [names[turn]["original_question"] for turn in ("emma", "ulysses", "resumed")]
@@ -309,18 +282,17 @@ def test_serving() -> None:
     assert names["again"]["score"] > names["resumed"]["score"]
     assert names["first"]["candidates"] == names["second"]["candidates"]
     assert names["second"]["usage"]["model_calls"] == 0
+    assert names["result"]["action"] == "correct", "streamed"
     Index("idx").add([GOLD])
-    from starlette.testclient import TestClient
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFCORRECT_INDEX", "idx")
-        with TestClient(run(f"```python\n{host}```\n")["app"]) as client:
+        with TestClient(run(python(host))["app"]) as client:
             said = client.post("/ask", json={"question": "Who is Middlemarch by?"}).json()
     assert "George Eliot" in said["answer"]
 
 
 def test_ui() -> None:
-    run(page("ui"), graph=selfcorrect_rag.create_self_rag(ChatModel(), lambda query: [GOLD]))
+    run(page("ui"), graph=selfcorrect_rag.create_self_rag(chat_model(), lambda query: [GOLD]))
     assert "<html" in Path("run.html").read_text(encoding="utf-8")
 
 
@@ -340,18 +312,7 @@ def test_architecture() -> None:
 
 
 def test_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.evaluation.scripted_parts import ScriptedParts
-
-    class Opened(ScriptedParts):
-        def __init__(self, config: object) -> None:
-            super().__init__()
-
-        def __enter__(self) -> "Opened":
-            return self
-
-        def __exit__(self, *error: object) -> None: ...
-
-    monkeypatch.setattr("selfcorrect_rag.serving.parts.Parts", Opened)
+    monkeypatch.setattr("selfcorrect_rag.serving.parts.Parts", ScriptedParts)
     text = page("evaluation")
     names = run(text)
     shown = re.search(r"^    (no significant .*)$", text, re.MULTILINE)
@@ -387,10 +348,8 @@ def test_training_commands_have_such_options() -> None:
 
 
 def test_security() -> None:
-    from ast import literal_eval
-
     (block,) = BLOCK.findall(page("security"))
-    names = run(f"```python\n{block}```\n")
+    names = run(python(block))
     calls = re.findall(r"^quoted\((.*)\)  # (.*)$", block, re.MULTILINE)
     assert len(calls) == 2
     for text, shown in calls:
@@ -398,16 +357,8 @@ def test_security() -> None:
         assert names["quoted"](said) == (said if "as it is" in shown else literal_eval(shown))
 
 
-def test_serving_streams_what_the_page_shows() -> None:
-    blocks = [block for block in BLOCK.findall(page("serving")) if "streamed.stream" in block]
-    text = "".join(f"```python\n{block}```\n" for block in blocks)
-    names = run(text)
-    assert names["result"]["action"] == "correct"
-    assert len(blocks) == 2
-
-
 def test_vllm_answers_many() -> None:
     (block,) = [block for block in BLOCK.findall(page("vllm")) if "abatch" in block]
     graph = selfcorrect_rag.create_self_rag(reflecting(), lambda query: [GOLD])
-    answer_all = run(f"```python\n{block}```\n")["answer_all"]
+    answer_all = run(python(block))["answer_all"]
     assert len(asyncio.run(answer_all(graph, ["Who?", "Why?"]))) == 2
