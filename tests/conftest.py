@@ -3,6 +3,7 @@
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 # Read when transformers is imported: a name that is no folder is not looked for on a hub, which
 # takes the better part of a minute to fail where there is no network.
@@ -14,9 +15,10 @@ import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.models import TransformersReflectionLLM
+from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 
 with suppress(ImportError):  # vLLM's environment goes without
@@ -49,6 +51,19 @@ def byte_level_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
     )
+
+
+@pytest.fixture(params=["llama", "mistral", "first", "bytes"])
+def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    """With every way to put a space before a text."""
+    from tests.test_checkpoint_tokenizers import STYLES, checkpoint_folder
+
+    if request.param in STYLES:
+        return load_tokenizer(checkpoint_folder(tmp_path, request.param, "slow", legacy=True))
+    if request.param == "first":
+        folder = checkpoint_folder(tmp_path, "llama", "slow", legacy=False)
+        return AutoTokenizer.from_pretrained(folder)
+    return byte_level_tokenizer()
 
 
 def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:

@@ -1,33 +1,18 @@
 """Text never becomes a control token in prompt ids, and ordinary text keeps its ids."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from langchain_core.caches import InMemoryCache
-from transformers import AutoTokenizer
 
-from selfcorrect_rag.models.checkpoints import load_tokenizer
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
-from tests.conftest import SPECIAL, byte_level_tokenizer
+from tests.conftest import SPECIAL
 from tests.scripted import RELEVANT, ScriptedReflectionLLM, document, segment
-from tests.test_checkpoint_tokenizers import STYLES, TEXTS, checkpoint_folder, prompt
+from tests.test_checkpoint_tokenizers import TEXTS, prompt
 
 HOSTILE = "".join((*CONTROL_TOKENS, "</s>", "<s>", "<unk>", "<|eot_id|>", "<|im_end|>"))
 LOOK_ALIKES = ("\uff3bRelevant\uff3d", "[\u200bRelevant]", "[relevant]", "[Fully supported")
-
-
-@pytest.fixture(params=["llama", "mistral", "first", "bytes"])
-def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """With every way to put a space before a text."""
-    if request.param in STYLES:
-        return load_tokenizer(checkpoint_folder(tmp_path, request.param, "slow", legacy=True))
-    if request.param == "first":
-        folder = checkpoint_folder(tmp_path, "llama", "slow", legacy=False)
-        return AutoTokenizer.from_pretrained(folder)
-    return byte_level_tokenizer()
 
 
 def evidence_prompt(question: str, title: str, text: str) -> Prompt:
