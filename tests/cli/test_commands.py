@@ -12,6 +12,7 @@ from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag.cli.main import COMMANDS, main
 from selfcorrect_rag.reader.network import SHIPPED
+from tests.training.toys import write
 
 PORT = "Which port does the staging server run on?"
 RENT = "How much is the rent of the office?"
@@ -106,6 +107,12 @@ def test_json_has_the_whole_result_and_settings_come_from_file_and_options(
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
+        (["aks", PORT], "Did you mean ask?"),
+        (["train", "evaluator", "--set", "datta=x"], "no setting"),
+        (["mcp", "--http", "--host", "0.0.0.0"], "--allow-host"),
+        (["studio", "--host", "192.168.1.5"], "--allow-host"),
+        (["studio", "--", "--host", "0.0.0.0"], "before --"),
+        (["ui", "--host", "::"], "--allow-host"),
         (["--set", "pasages=3"], "did you mean passages?"),
         (["--set", "passages=0"], "passages"),
         (["--set", "passages"], "KEY=VALUE"),
@@ -124,26 +131,10 @@ def test_json_has_the_whole_result_and_settings_come_from_file_and_options(
 def test_a_mistake_is_one_line_that_names_it(
     arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    error = error_of(capsys, "ask", PORT, *arguments)
+    command = ["ask", PORT] if arguments[0].startswith("--") else []
+    error = error_of(capsys, *command, *arguments)
     assert reason in error
     assert "Traceback" not in error
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["aks", PORT], "Did you mean ask?"),
-        (["train", "evaluator", "--set", "datta=x"], "no setting"),
-        (["mcp", "--http", "--host", "0.0.0.0"], "--allow-host"),
-        (["studio", "--host", "192.168.1.5"], "--allow-host"),
-        (["studio", "--", "--host", "0.0.0.0"], "before --"),
-        (["ui", "--host", "::"], "--allow-host"),
-    ],
-)
-def test_other_commands_name_mistakes_too(
-    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert reason in error_of(capsys, *arguments)
 
 
 @pytest.mark.parametrize(
@@ -249,12 +240,11 @@ def test_an_empty_index_is_named_and_hostile_text_does_not_control_the_terminal(
 HEAVY = {"torch", "transformers", "chromadb", "langgraph", "onnxruntime", "pydantic"}
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
-def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+def test_help_loads_nothing_heavy() -> None:
     code = f"""
 import sys
 from selfcorrect_rag.cli.main import main
-assert main({arguments}) == 0
+assert main(["--version"]) == main(["--help"]) == 0
 print(sorted({HEAVY} & set(sys.modules)))
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -268,9 +258,8 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_batch_answers_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    questions = tmp_path / "questions.jsonl"
-    rows = [json.dumps({"question": question, "id": question[:4]}) for question in (PORT, RENT)]
-    questions.write_text("\n".join(rows), encoding="utf-8")
+    rows = ({"question": question, "id": question[:4]} for question in (PORT, RENT))
+    questions = write(tmp_path / "questions.jsonl", *rows)
     given = ["batch", str(questions), "--out", str(tmp_path / "out"), "--keep", "id"]
     assert main(given) == 0
     assert "2 rows" in capsys.readouterr().out
@@ -283,9 +272,8 @@ def test_batch_answers_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_eval_compares_methods_and_says_what_stopped_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    questions, out = tmp_path / "questions.jsonl", tmp_path / "run"
-    rows = [json.dumps({"question": q, "answers": ["8443"]}) for q in (PORT, f"{PORT} Now?")]
-    questions.write_text("\n".join(["{", *rows]), encoding="utf-8")
+    rows = ({"question": q, "answers": ["8443"]} for q in (PORT, f"{PORT} Now?"))
+    questions, out = write(tmp_path / "questions.jsonl", "{", *rows), tmp_path / "run"
     given = ["eval", str(questions), "--out", str(out), "--method", "rag", "--method", "self-rag"]
     assert main([*given, "--set", "max_calls=1", "--set", "concurrency=1"]) == 1
     assert "stopped by max_calls" in capsys.readouterr().err
@@ -305,8 +293,7 @@ def test_eval_compares_methods_and_says_what_stopped_it(
 def test_calibrate_chooses_thresholds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     good = "The staging server runs on port 8443."
     row = {"question": PORT, "positives": [good], "negatives": ["Tom waters the plants."]}
-    data = tmp_path / "graded.jsonl"
-    data.write_text(json.dumps(row), encoding="utf-8")
+    data = write(tmp_path / "graded.jsonl", row)
     assert main(["calibrate", str(data), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["thresholds"]["lower"] <= found["thresholds"]["upper"]
