@@ -12,13 +12,9 @@ from selfcorrect_rag.errors import BadRows, BadRun
 from selfcorrect_rag.evaluation.runner import AllFailed
 from selfcorrect_rag.serving.config import BadOption
 from selfcorrect_rag.state import FREE
+from tests.training.toys import lines, write
 
 ECHO, SCRIPTED = "tests.batch.scripted:ECHO", "tests.batch.scripted:make_graph"
-
-
-def write(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
-    return path
 
 
 def scripted(folder: Path, *names: str) -> Path:
@@ -33,11 +29,12 @@ def calls(folder: Path) -> list[str]:
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
-    text = (out / "answers.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.split("\n")[:-1]]
+    return lines(out / "answers.jsonl")
 
 
-def test_answers_are_in_the_order_of_the_questions(tmp_path: Path) -> None:
+def test_answers_are_in_the_order_of_the_questions_and_equal_ones_are_one(
+    tmp_path: Path,
+) -> None:
     questions = [{"question": f"q{n}", "n": n, "other": "x"} for n in range(40)]
     file = write(tmp_path / "questions.jsonl", *questions, questions[3])
     summary = batch_questions(file, ECHO, tmp_path / "out", keep=("n",))
@@ -50,12 +47,9 @@ def test_answers_are_in_the_order_of_the_questions(tmp_path: Path) -> None:
     assert (summary.rows, summary.failed, summary.asked) == (40, 0, 40)
     saved = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert Summary(**saved) == summary
-
-
-def test_equal_questions_are_one_row_if_what_is_kept_is_equal(tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", *({"question": "a", "n": n} for n in (1, 2, 2)))
-    batch_questions(file, ECHO, tmp_path / "out", keep=("n",))
-    assert [row["kept"] for row in rows_of(tmp_path / "out")] == [{"n": 1}, {"n": 2}]
+    file = write(tmp_path / "equal.jsonl", *({"question": "a", "n": n} for n in (1, 2, 2)))
+    batch_questions(file, ECHO, tmp_path / "kept", keep=("n",))
+    assert [row["kept"] for row in rows_of(tmp_path / "kept")] == [{"n": 1}, {"n": 2}]
     assert batch_questions(file, ECHO, tmp_path / "other").rows == 1
 
 
@@ -75,6 +69,7 @@ def test_formats_of_questions(tmp_path: Path) -> None:
         ("broken", "q.jsonl:2: not JSON"),
         ('{"question": " ", "n": 1}', "q.jsonl:2: question must be a text"),
         ('{"n": 1}', "q.jsonl:2: question must be a text"),
+        ('{"question": "b", "number": 1}', "no row has the column nmber"),
     ],
 )
 def test_a_row_that_is_not_a_question_ends_the_run_before_it_begins(
@@ -82,14 +77,8 @@ def test_a_row_that_is_not_a_question_ends_the_run_before_it_begins(
 ) -> None:
     file = write(tmp_path / "q.jsonl", {"question": "a", "n": 1}, row)
     with pytest.raises(BadRows, match=reason):
-        batch_questions(file, ECHO, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_column_to_keep_that_no_row_has_is_refused(tmp_path: Path) -> None:
-    file = write(tmp_path / "q.jsonl", {"question": "a", "number": 1})
-    with pytest.raises(BadRows, match="no row has the column nmber"):
         batch_questions(file, ECHO, tmp_path / "out", keep=("nmber",))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_stopped_run_asks_only_what_is_left(tmp_path: Path) -> None:
@@ -176,7 +165,7 @@ def test_a_graph_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (summary.rows, summary.failed, summary.model_calls) == (1, 0, row["model_calls"])
 
 
-def test_tokens_are_those_of_the_models_that_report_them() -> None:
+def test_a_row_has_the_tokens_of_the_models_that_report_them_and_plain_values() -> None:
     """An evaluator without counts does not hide what the chat model has read."""
     silent = {**FREE, "model_calls": 2, "prompt_tokens": None, "generated_tokens": None}
     counted = {**FREE, "model_calls": 1, "prompt_tokens": 70, "generated_tokens": 9}
@@ -184,9 +173,6 @@ def test_tokens_are_those_of_the_models_that_report_them() -> None:
     row = answered(result, FREE)
     assert (row["model_calls"], row["prompt_tokens"], row["generated_tokens"]) == (3, 70, 9)
     assert answered({**result, "route": [silent]}, FREE)["prompt_tokens"] is None
-
-
-def test_values_that_json_lacks_become_text() -> None:
-    """A custom graph may cite a path; the other questions are asked all the same."""
+    # Values that JSON lacks become text: a custom graph may cite a path.
     result = {"answer": "a", "citations": [{"number": 1, "source": Path("notes.md")}]}
     assert answered(result, FREE)["citations"][0]["source"] == "notes.md"

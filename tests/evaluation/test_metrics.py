@@ -44,10 +44,7 @@ def test_short_answers(
     metric: str, answers: list[str], answer: str, official: float, strict: float
 ) -> None:
     question = Question("1", "?", tuple(answers))
-    assert both(metric, question, Outcome("1", "m", answer)) == (
-        pytest.approx(official),
-        pytest.approx(strict),
-    )
+    assert both(metric, question, Outcome("1", "m", answer)) == pytest.approx((official, strict))
 
 
 def test_the_whole_rationale_counts_for_instructrag() -> None:
@@ -86,9 +83,8 @@ def test_the_option_of_an_answer(text: str, key: str | None) -> None:
 def test_str_em_by_hand() -> None:
     short = (("Ada", "A. King"), ("1852",), ("US",))
     question = Question("1", "?", short_answers=short)
-    outcome = Outcome(
-        "1", "m", "Ada, because.\nIn 1852.", cited_answer="Ada [1], because.\nIn 1852."
-    )
+    cited = "Ada [1], because.\nIn 1852."
+    outcome = Outcome("1", "m", "Ada, because.\nIn 1852.", cited_answer=cited)
     assert both("str_em", question, outcome) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
     assert both("str_em", question, FAILED)[1] == 0
     assert both("str_em", Question("1", "?"), outcome) == (None, None)

@@ -13,6 +13,7 @@ from selfcorrect_rag.evaluation.report import draw, render_report, summary
 from selfcorrect_rag.evaluation.runner import EvalOptions, evaluate
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 from tests.evaluation.scripted_parts import ScriptedParts
+from tests.training.toys import write
 
 HOSTILE = "<script>alert(1)</script>{{ 7 * 7 }}"
 QUESTIONS = [Question(f"q{n}", f"Who? {HOSTILE}", ("Ada",)) for n in range(10)]
@@ -29,12 +30,8 @@ RUN = Run(
 def test_the_figures_of_a_summary() -> None:
     made = summary(RUN, ["match", "em"], {"task": "t"})
     good, bad = made["methods"]["good"], made["methods"]["bad"]
-    assert good["metrics"]["match"] == {
-        "value": 1.0,
-        "interval": [1.0, 1.0],
-        "scored": 10,
-        "official": 1.0,
-    }
+    match = {"value": 1.0, "interval": [1.0, 1.0], "scored": 10, "official": 1.0}
+    assert good["metrics"]["match"] == match
     assert (bad["metrics"]["match"]["value"], bad["failed"]) == (0.0, 1)
     assert (good["model_calls"], bad["prompt_tokens"]) == (20, None)
     (pair,) = made["comparisons"]["match"]
@@ -52,18 +49,13 @@ def test_a_page_escapes_all_text_and_runs_nothing() -> None:
     assert "good is better" in page
     assert "http" not in re.sub(r"http-equiv|base64,[^\"]*", "", page)
     assert render_report(RUN, made, HOSTILE) == page
-    assert render_report(
-        RUN._replace(stopped="max_calls"), {**made, "stopped": "max_calls"}, "t"
-    ).count("max_calls")
+    stopped = {"stopped": "max_calls"}
+    assert "max_calls" in render_report(RUN._replace(**stopped), {**made, **stopped}, "t")
 
 
 def options(tmp_path: Path, **given: Any) -> EvalOptions:
-    file = tmp_path / "questions.jsonl"
-    file.write_text(
-        "".join(
-            json.dumps({"question": f"Who, {n}?", "answers": ["Lind"]}) + "\n" for n in range(6)
-        )
-    )
+    rows = ({"question": f"Who, {n}?", "answers": ["Lind"]} for n in range(6))
+    file = write(tmp_path / "questions.jsonl", *rows)
     return EvalOptions(data=str(file), out=tmp_path / "run", **given)
 
 
@@ -84,16 +76,10 @@ def test_a_whole_evaluation_with_a_sweep(tmp_path: Path) -> None:
     assert compared == {("rag", "s"), *(("s", f"s:weight_issup={v}") for v in (0, 1, 2))}
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"metrics": ("bleu",)}, "metric must be one of"),
-    ],
-)
-def test_all_is_checked_before_anything_is_asked(tmp_path: Path, given: Any, message: str) -> None:
+def test_all_is_checked_before_anything_is_asked(tmp_path: Path) -> None:
     parts = ScriptedParts()
-    with pytest.raises(BadArgument, match=message):
-        evaluate(options(tmp_path, methods=("rag",), **given), parts)
+    with pytest.raises(BadArgument, match="metric must be one of"):
+        evaluate(options(tmp_path, methods=("rag",), metrics=("bleu",)), parts)
     assert [*parts.llm.calls, *parts.queries] == []
 
 

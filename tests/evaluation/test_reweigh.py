@@ -17,19 +17,11 @@ QUESTION = Question("q", "Who?", ("Lind",))
 
 
 def candidate(text: str, parent: int | None = None, next: str | None = None, **scores: Any) -> Any:
+    probability = scores.pop("p", 0.5)
     critique = {"ISREL": 1.0, "ISSUP": 0.0, "ISUSE": 0.0, **scores}
-    return {
-        "depth": 0,
-        "parent": parent,
-        "step": "retrieve",
-        "passage": 0,
-        "text": text,
-        "sequence_probability": critique.pop("p", 0.5),
-        "critique": critique,
-        "next": next,
-        "dropped": None,
-        "chosen": False,
-    }
+    where = {"depth": 0, "parent": parent, "step": "retrieve", "passage": 0, "next": next}
+    judged = {"sequence_probability": probability, "critique": critique}
+    return {**where, **judged, "text": text, "dropped": None, "chosen": False}
 
 
 def chosen(candidates: list[Any], question: Question = QUESTION, **settings: Any) -> str | None:
@@ -50,11 +42,8 @@ def test_weights_decide_between_candidates() -> None:
 
 def test_closed_sets_sum_scores_by_option() -> None:
     question = Question("q", "So?", ("true",), choices={"true": "true", "false": "false"})
-    three = [
-        candidate("true", p=0.3),
-        candidate("true", p=0.4),
-        candidate("false", p=0.6, ISUSE=1.0),
-    ]
+    twice = [candidate("true", p=p) for p in (0.3, 0.4)]
+    three = [*twice, candidate("false", p=0.6, ISUSE=1.0)]
     assert chosen(three, question) == "true"  # 2.7 against 2.1
     assert chosen(three, question, weight_isuse=2.0) == "false"
 

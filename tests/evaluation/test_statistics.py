@@ -11,6 +11,10 @@ from selfcorrect_rag.errors import BadArgument
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare, compare_all
 
 
+def scores(right: int, of: int = 100) -> dict[str, float | None]:
+    return {str(i): float(i < right) for i in range(of)}
+
+
 @pytest.mark.parametrize(
     ("won", "lost", "p"),
     [
@@ -22,11 +26,8 @@ from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare, compa
     ],
 )
 def test_mcnemar_by_hand(won: int, lost: int, p: float) -> None:
-    first: dict[str, float | None] = {str(i): float(i < won) for i in range(won + lost + 7)}
-    second: dict[str, float | None] = {
-        **first,
-        **{str(i): float(i >= won) for i in range(won + lost)},
-    }
+    first = scores(won, won + lost + 7)
+    second = {**first, **{str(i): float(i >= won) for i in range(won + lost)}}
     for pair in ((first, second), (second, first)):
         found = compare(*pair, ("a", "b"))
         assert found
@@ -35,14 +36,11 @@ def test_mcnemar_by_hand(won: int, lost: int, p: float) -> None:
 
 def test_an_interval_is_that_of_another_bootstrap() -> None:
     draw = random.Random(1)
-    scores = [draw.random() ** 2 for _ in range(80)]
-    means = sorted(sum(draw.choices(scores, k=80)) / 80 for _ in range(4000))
-    found = bootstrap_mean(scores)
-    assert found.value == pytest.approx(sum(scores) / 80)
-    assert (found.low, found.high) == (
-        pytest.approx(means[100], abs=0.01),
-        pytest.approx(means[3899], abs=0.01),
-    )
+    values = [draw.random() ** 2 for _ in range(80)]
+    means = sorted(sum(draw.choices(values, k=80)) / 80 for _ in range(4000))
+    found = bootstrap_mean(values)
+    assert found.value == pytest.approx(sum(values) / 80)
+    assert (found.low, found.high) == pytest.approx((means[100], means[3899]), abs=0.01)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=2, max_size=30), st.randoms())
@@ -61,17 +59,10 @@ def test_of_one_score_nothing_is_known_and_of_equal_ones_everything() -> None:
             bootstrap_mean(bad)
 
 
-def scores(right: int, of: int = 100) -> dict[str, float | None]:
-    return {str(i): float(i < right) for i in range(of)}
-
-
 def test_methods_that_differ_and_ones_that_do_not() -> None:
     pairs = compare_all({"a": scores(50), "b": scores(53), "c": scores(70)})
-    assert [(p.first, p.second, p.significant) for p in pairs] == [
-        ("a", "b", False),
-        ("a", "c", True),
-        ("b", "c", True),
-    ]
+    found = [(p.first, p.second, p.significant) for p in pairs]
+    assert found == [("a", "b", False), ("a", "c", True), ("b", "c", True)]
     ab, ac, _ = pairs
     assert (ab.difference, ab.mcnemar) == (pytest.approx(-0.03), 0.25)
     assert str(ab).startswith("no significant difference: a minus b is -0.030 (95% ")
