@@ -1,9 +1,7 @@
 """The rows: real sets, written questions, negatives, and files that are never trained on."""
 
 import gzip
-import json
 import random
-from collections import Counter
 from importlib.metadata import PackageNotFoundError
 from itertools import islice
 from pathlib import Path
@@ -32,10 +30,10 @@ from reader_training.rows import (
     split_of,
     tidy,
 )
-from reader_training.written import AROUND, FAR, file_text, place, written_rows
+from reader_training.written import AROUND, FAR, place, written_rows
+from tests.training.toys import write
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data in {DATA}")
-SPLITS = [3, 3, 0, 3]
 TEXT = "The first limit is 30 seconds.\n\nSet the second limit\nto 40  seconds. Never 30 seconds.\n"
 
 
@@ -60,26 +58,27 @@ def test_the_same_texts_are_always_drawn() -> None:
 @needs_data
 def test_every_answer_stands_in_its_passage_and_no_question_is_on_both_sides() -> None:
     train, held_out = real_rows()
-    assert Counter(row.source for row in train).keys() == {
-        "nq", "qed", "fairytaleqa", "covidqa",
-    }  # fmt: skip
+    assert {row.source for row in train} == {"nq", "qed", "fairytaleqa", "covidqa"}
     assert all(answer in row.passage for row in [*train, *held_out] for answer in row.answers)
-    sides = [{row.question.lower() for row in rows if row.source in ("nq", "qed")}
-             for rows in (train, held_out)]  # fmt: skip
-    assert all(sides)
-    assert not sides[0] & sides[1]
-    titles = {row.title for row in train if row.source == "fairytaleqa"}
-    assert not titles & {row.title for row in held_out if row.source == "fairytaleqa"}
-
-
-def test_the_split_of_a_question_is_fixed_by_its_hash() -> None:
-    assert [split_of(q) for q in ("Who wrote Emma?", "WHO WROTE EMMA?", "a", "b")] == SPLITS
+    for sources, field in ((("nq", "qed"), "question"), (("fairytaleqa",), "title")):
+        trained, kept = (
+            {getattr(row, field).lower() for row in rows if row.source in sources}
+            for rows in (train, held_out)
+        )
+        assert trained
+        assert kept
+        assert not trained & kept
+    asked = ("Who wrote Emma?", "WHO WROTE EMMA?", "a", "b")
+    assert [split_of(question) for question in asked] == [3, 3, 0, 3]
 
 
 @needs_data
 def test_no_question_of_splits_2_and_3_is_trained_on_and_split_3_calibrates_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    requests = requests_without_evidence()
+    assert len(requests) > 300
+    assert all(request.strip() for request in requests)
     trained = {row.question for row in retrieved_rows()}
     assert len(trained) > 300
     assert {split_of(question) for question in trained} == {0, 1}
@@ -147,92 +146,53 @@ def test_the_place_of_an_answer_is_nearest_to_the_words_near_it(
     assert place(f"here{' ' * FAR}40", "40", "here") == -1, "too far"
 
 
-def write_questions(folder: Path, **found: list[dict[str, Any]]) -> list[Row]:
-    """All rows of these lines, on whatever side they are."""
-    for name in ("manuals", "wikipedia", "notes"):
-        rows = "".join(json.dumps(row) + "\n" for row in found.get(name, []))
-        (folder / f"{name}.jsonl").write_text(rows, encoding="utf-8")
-    file_text.cache_clear()
-    train, held_out = written_rows(folder)
-    return [*train, *held_out]
-
-
 def test_written_questions_become_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(written, "encyclopedia", lambda: [("Ann Lee", "Ann Lee is from Faro.")])
     file = tmp_path / "copyit.txt"
     long = "\n".join(f"Nothing of note in line {k}." for k in range(200))
     file.write_text(f"{TEXT}{long}\n", encoding="utf-8")
     asked = {"question": "How long?", "near": "second limit", "answer": "40\nseconds"}
-    manual, none, wiki, note, unanswered = write_questions(
-        tmp_path,
-        manuals=[
-            {**asked, "file": str(file)},
-            {**asked, "file": str(tmp_path / "gone.txt")},
-            {**asked, "file": str(file), "answer": "90 seconds"},
-            {**asked, "file": str(file), "answer": ""},
-        ],
-        wikipedia=[{**asked, "title": "Ann Lee", "answer": "Faro", "near": "is from"}],
-        notes=[{"title": "n.md", "text": "At noon.", "asked": [["When?", "noon"], ["Why?", ""]]}],
+    write(
+        tmp_path / "manuals.jsonl",
+        {**asked, "file": str(file)},
+        {**asked, "file": str(tmp_path / "gone.txt")},
+        {**asked, "file": str(file), "answer": "90 seconds"},
+        {**asked, "file": str(file), "answer": ""},
     )
+    page = {**asked, "title": "Ann Lee", "answer": "Faro", "near": "is from"}
+    write(tmp_path / "wikipedia.jsonl", page)
+    about = {"title": "n.md", "text": "At noon.", "asked": [["When?", "noon"], ["Why?", ""]]}
+    write(tmp_path / "notes.jsonl", about)
+    train, held_out = written_rows(tmp_path)
+    manual, none, wiki, note, unanswered = [*train, *held_out]
     assert (manual.title, manual.answers) == ("copyit", ("40 seconds",))
     assert manual.passage.startswith(" ".join(TEXT.split()))
     assert AROUND < len(manual.passage) < AROUND + 120
     assert (none.answers, none.source) == ((), "written: manuals")
-    assert wiki == (
-        "How long?",
-        "Ann Lee",
-        "Ann Lee is from Faro.",
-        ("Faro",),
-        "written: wikipedia",
-    )
+    faro = "Ann Lee is from Faro."
+    assert wiki == ("How long?", "Ann Lee", faro, ("Faro",), "written: wikipedia")
     assert note == ("When?", "n.md", "At noon.", ("noon",), "written: notes")
     assert unanswered.answers == ()
 
 
-def test_no_written_question_is_about_a_file_that_is_kept_out() -> None:
+def test_written_questions_and_near_misses_keep_out_of_what_measures() -> None:
     names = {place.package or Path(place.file).parent.name for place in FILES.values()}
     paths = {place.file for place in FILES.values() if not place.package}
-    for line in (QUESTIONS / "manuals.jsonl").read_text(encoding="utf-8").splitlines():
-        file = json.loads(line)["file"]
+    for file in (row["file"] for row in lines(QUESTIONS / "manuals.jsonl")):
         assert file not in paths
         assert file.partition(":")[0] not in names or file.startswith("/")
-
-
-def test_written_questions_are_set_aside_by_titles() -> None:
-    notes = [json.loads(line) for line in (QUESTIONS / "notes.jsonl").open(encoding="utf-8")]
+    notes = list(lines(QUESTIONS / "notes.jsonl"))
     share = sum(drawn(note["title"], HELD_OUT) for note in notes) / len(notes)
     assert 0.03 < share < 0.15
     plain = [(" ".join(note["text"].split()), note["asked"]) for note in notes]
     assert all(" ".join(a.split()) in text for text, asked in plain for _, a in asked)
-
-
-def test_near_misses_are_not_stated_and_no_training_text() -> None:
     rows = list(lines(QUESTIONS / "near_misses.jsonl"))
     assert len({row["question"] for row in rows}) == 20
     assert all(row["answer"] in row["text"] for row in rows)
-    notes = {note["title"] for note in lines(QUESTIONS / "notes.jsonl")}
-    assert not notes & {row["title"] for row in rows}
+    assert not {note["title"] for note in notes} & {row["title"] for row in rows}
 
 
-@needs_data
-def test_requests_need_no_passage() -> None:
-    requests = requests_without_evidence()
-    assert len(requests) > 300
-    assert all(request.strip() for request in requests)
-
-
-def test_negatives_are_like_the_question_and_do_not_state_its_answer() -> None:
-    rows = [
-        Row("Who sang the moon song?", "Moon", "Jo Dell sang the moon song.", ("Jo Dell",), "nq"),
-        Row("Who sang?", "Star", "The star song was sung by jo dell.", ("jo dell",), "nq"),
-    ]
-    further = [("Moon", "The moon song is old."), *((f"T{i}", f"Text {i}.") for i in range(12))]
-    first, _ = Negatives(rows, further).find(rows)
-    assert first[0].passage == "The moon song is old."
-    assert all("dell" not in row.passage.lower() for row in first)
-    assert {row.answers for row in first} == {()}
-
-
+PAGES = [(f"Parties {i}", f"Text {i} of a town.") for i in range(12)]
 PARTY = Row(
     "When is the 2nd summer party, Ms Bell?",
     "Parties (notes)",
@@ -243,8 +203,7 @@ PARTY = Row(
 
 
 def test_the_page_without_the_fact_keeps_its_other_sentences() -> None:
-    rest = drop_answer(PARTY)
-    assert rest
+    rest: Any = drop_answer(PARTY)
     assert rest.passage == "We plan. All of the guests come by the old train, with cake."
     assert (rest.answers, rest.question) == ((), PARTY.question)
     assert drop_answer(PARTY._replace(passage="On 4 June. We plan.")) is None, "too short"
@@ -257,43 +216,42 @@ def test_a_near_miss_asks_for_what_the_passage_does_not_have() -> None:
     assert questions == {"spring", "autumn", "winter"}
     assert {(row.answers, row.passage) for row in missed if row} == {((), PARTY.passage)}
     plain = PARTY._replace(question="Who pays for Parties?")
-    other = near_miss(plain, ["Vera"], random.Random(0))
-    assert other
+    other: Any = near_miss(plain, ["Vera"], random.Random(0))
     assert other.question == "Who pays for Vera?"
     assert near_miss(plain, [], random.Random(0)) is None
     assert near_miss(plain, ["cake"], random.Random(0)) is None, "the passage names it"
-    year = near_miss(PARTY._replace(question="Who won in 1998?"), [], random.Random(0))
-    assert year
+    year: Any = near_miss(PARTY._replace(question="Who won in 1998?"), [], random.Random(0))
     assert year.question.startswith("Who won in ")
     assert year.question != "Who won in 1998?"
 
 
-def test_namesakes_share_a_word_of_the_title() -> None:
-    row = Row("Who sang Moon?", "Moon song", "Jo Dell sang the moon song.", ("Jo Dell",), "nq")
-    further = [("Moon (planet)", "It is grey."), *((f"Text {i}", f"Text {i}.") for i in range(12))]
-    negatives, chance = Negatives([row], further), random.Random(3)
+def test_negatives_are_like_the_question_and_do_not_state_its_answer() -> None:
+    row = Row("Who sang the moon song?", "Moon", "Jo Dell sang the moon song.", ("Jo Dell",), "nq")
+    other = Row("Who sang?", "Star", "The star song was sung by jo dell.", ("jo dell",), "nq")
+    further = [("Moon (planet)", "The moon song is old."), *PAGES]
+    negatives, chance = Negatives([row, other], further), random.Random(3)
+    first, _ = negatives.find([row, other])
+    assert first[0].passage == "The moon song is old."
+    assert all("dell" not in each.passage.lower() for each in first)
+    assert {each.answers for each in first} == {()}
     drawn_rows = {negatives.draw(row, [], chance) for _ in range(60)}
-    assert Row(row.question, "Moon (planet)", "It is grey.", (), "nq, retrieved") in drawn_rows
+    assert first[0]._replace(source="nq, retrieved") in drawn_rows, "a namesake"
     assert None in drawn_rows
 
 
 def test_the_stream_is_the_same_again_and_has_rows_of_each_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pages = [(f"Parties {i}", f"Text {i} of a town.") for i in range(12)]
-    monkeypatch.setattr(mixture, "encyclopedia", lambda: pages)
+    monkeypatch.setattr(mixture, "encyclopedia", lambda: PAGES)
     monkeypatch.setattr(mixture, "requests_without_evidence", lambda: ["Hello."])
     rows = [PARTY, PARTY._replace(answers=(), source="retrieved: popqa")]
     made = list(islice(draw_rows(rows, 1), 400))
     assert made == list(islice(draw_rows(rows, 1), 400))
-    assert all(
-        bool(each.row.answers) == each.relevant for each in made if each.relevant is not None
-    )
+    assert all(each.relevant in (None, bool(each.row.answers)) for each in made)
     alone = {(each.row.question, each.retrieve) for each in made if each.relevant is None}
     assert alone == {(PARTY.question, True), ("Hello.", False)}
     assert {each.row.source for each in made} >= {"nq", "nq, near", "nq, retrieved"}
-    near = [each for each in made if each.row.source == "retrieved: popqa"]
-    assert near
+    assert any(each.row.source == "retrieved: popqa" for each in made)
     assert not any(each.row.source.startswith("retrieved: popqa,") for each in made)
 
 
@@ -313,11 +271,8 @@ def test_manual_pages_are_read_as_text(tmp_path: Path, name: str) -> None:
 
 def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here.md").write_text("# Here")
-    files = {
-        "here": Place(str(tmp_path / "here.md")),
-        "gone": Place(str(tmp_path / "gone.md")),
-        "package": Place(README, "no-such-package"),
-    }
+    files = {name: Place(str(tmp_path / f"{name}.md")) for name in ("here", "gone")}
+    files["package"] = Place(README, "no-such-package")
     monkeypatch.setattr(own_documents, "FILES", files)
     (tmp_path / "out").mkdir()
     assert write_texts(tmp_path / "out") == ["gone", "package"]
