@@ -3,11 +3,11 @@
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.search import RetrieverWebSearch
+from tests.providers import chat
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
 
 ALL = ("self_rag", "crag", "self_crag", "instruct_rag")
@@ -29,11 +29,6 @@ def create(graph: str, llm: Any, chat: Any, retriever: Any, *corrected: Any, **o
         case "self_crag":
             return create_self_crag(llm, retriever, *corrected, **options)
     return create_instruct_rag(chat, retriever, **options)
-
-
-def chat(text: str) -> FakeListChatModel:
-    """A chat model that streams by the character."""
-    return FakeListChatModel(responses=[text])
 
 
 def gossip(query: str) -> list[Document]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
@@ -95,6 +96,11 @@ class Provider(BaseChatModel):
     def _arguments(self, text: str) -> dict[str, Any]:
         labels = [line.rsplit(": ", 1)[-1] for line in text.splitlines()]
         return {f"label_{number}": label for number, label in enumerate(labels, start=1)}
+
+
+def chat(*answers: str) -> FakeListChatModel:
+    """A chat model that gives these answers by turns, and streams by the character."""
+    return FakeListChatModel(responses=list(answers))
 
 
 def saying(text: str) -> Provider:

@@ -15,6 +15,7 @@ from selfcorrect_rag.reflection import GROUP_OF, TOKENS, Group, Reflection
 from selfcorrect_rag.state import Piece, Segment
 
 Probabilities = Mapping[str, float]
+THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
 def reflection(given: Probabilities, position: int = 0, token: str | None = None) -> Reflection:

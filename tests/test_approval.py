@@ -13,8 +13,8 @@ from selfcorrect_rag.errors import BadSettings
 from tests.agents.scripted import asking, reflecting, tool_messages
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
 from tests.four_graphs import create
-from tests.scripted import echo
-from tests.test_faults import FORMS, THREAD, run
+from tests.scripted import THREAD, echo
+from tests.test_faults import FORMS, ask
 
 QUERY = "wrote, Emma"
 ASKED: Any = {"question": "Who wrote Emma?"}
@@ -49,8 +49,8 @@ async def test_a_query_leaves_only_with_consent(
 ) -> None:
     web = PagesWebSearch()
     graph = build(name, web, texts, checkpointer=InMemorySaver())
-    await run(graph, form, ASKED, THREAD, context=APPROVE)
-    await run(graph, form, None, THREAD)  # without a reply there is no consent
+    await ask(graph, form, ASKED, THREAD, context=APPROVE)
+    await ask(graph, form, None, THREAD)  # without a reply there is no consent
     assert not queries(web)
     (pause,) = graph.get_state(THREAD).interrupts
     assert (pause.value["query"], pause.value["source"]) == (QUERY, "pages")
@@ -58,7 +58,7 @@ async def test_a_query_leaves_only_with_consent(
     json.dumps(pause.value)
     # The context of a resumed run takes no approval back.
     context = {"approve_search": False}
-    result = await run(graph, form, Command(resume=reply), THREAD, context=context)
+    result = await ask(graph, form, Command(resume=reply), THREAD, context=context)
     assert queries(web) == ([] if query is None else [query])
     assert bool(result["web_results"]) is (query is not None)
     assert (result["web_failure"] == "the search was not approved") is (query is None)
@@ -71,11 +71,11 @@ async def test_a_killed_run_still_asks(name: str, form: str) -> None:
     for node in ("grade_documents", "rewrite_query", "web_search"):
         web, saver = PagesWebSearch(), InMemorySaver()
         stopped = build(name, web, checkpointer=saver, interrupt_before=[node])
-        await run(stopped, form, ASKED, THREAD, context=APPROVE)
+        await ask(stopped, form, ASKED, THREAD, context=APPROVE)
         graph = build(name, web, checkpointer=saver)
         for _ in range(2):
-            assert "__interrupt__" in await run(graph, form, None, THREAD)
-        await run(graph, form, Command(resume=False), THREAD)
+            assert "__interrupt__" in await ask(graph, form, None, THREAD)
+        await ask(graph, form, Command(resume=False), THREAD)
         assert queries(web) == []
 
 
@@ -84,14 +84,14 @@ async def test_a_killed_run_still_asks(name: str, form: str) -> None:
 async def test_a_fork_may_ask_for_approval(name: str, form: str) -> None:
     web = PagesWebSearch()
     graph = build(name, web, checkpointer=InMemorySaver())
-    await run(graph, form, ASKED, THREAD)
+    await ask(graph, form, ASKED, THREAD)
     web.queries.clear()
     point = next(s for s in graph.get_state_history(THREAD) if "grade_documents" in s.next)
     with pytest.raises(BadSettings, match=r"update_state\(config, .*approve_search"):
-        await run(graph, form, None, point.config, context=APPROVE)
+        await ask(graph, form, None, point.config, context=APPROVE)
     fork = graph.update_state(point.config, {"settings": APPROVE})
-    assert "__interrupt__" in await run(graph, form, None, fork)
-    await run(graph, form, Command(resume=False), THREAD)
+    assert "__interrupt__" in await ask(graph, form, None, fork)
+    await ask(graph, form, Command(resume=False), THREAD)
     assert queries(web) == []
 
 
@@ -101,20 +101,20 @@ async def test_a_new_turn_asks_for_itself(name: str, form: str) -> None:
     web = PagesWebSearch()
     graph = build(name, web, checkpointer=InMemorySaver())
     for _ in range(2):  # an abandoned pause is neither consent nor refusal
-        await run(graph, form, ASKED, THREAD, context=APPROVE)
+        await ask(graph, form, ASKED, THREAD, context=APPROVE)
         assert not queries(web)
-    await run(graph, form, Command(resume=True), THREAD)
-    assert "__interrupt__" in await run(graph, form, ASKED, THREAD, context=APPROVE)
+    await ask(graph, form, Command(resume=True), THREAD)
+    assert "__interrupt__" in await ask(graph, form, ASKED, THREAD, context=APPROVE)
     assert queries(web) == [QUERY]
-    await run(graph, form, ASKED, THREAD)
+    await ask(graph, form, ASKED, THREAD)
     assert queries(web) == [QUERY, QUERY], "a turn that does not ask searches"
 
 
 @FORMS
 async def test_what_an_abandoned_pause_left_to_do_is_not_done(form: str) -> None:
     graph = build("self_crag", PagesWebSearch(), checkpointer=InMemorySaver())
-    await run(graph, form, ASKED, THREAD, context=APPROVE)
-    result = await run(graph, form, ASKED, THREAD, context={"mode": "never"})
+    await ask(graph, form, ASKED, THREAD, context=APPROVE)
+    result = await ask(graph, form, ASKED, THREAD, context={"mode": "never"})
     steps = [step["step"] for step in result["route"]]
     assert steps[-2:] == ["write_answer", "recompose_knowledge"]
     assert steps.count("generate_and_critique") == 1
@@ -126,7 +126,7 @@ async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> N
     for options, context in (({"settings": APPROVE}, None), ({}, APPROVE)):
         web = PagesWebSearch()
         with pytest.raises(BadSettings, match="needs a checkpointer and a thread_id"):
-            await run(build(name, web, **options), form, ASKED, context=context)
+            await ask(build(name, web, **options), form, ASKED, context=context)
         assert not queries(web)
 
 
@@ -137,8 +137,8 @@ async def test_in_a_chat_agent(form: str, reply: bool, asked: list[str]) -> None
     tools = [as_tool(build("crag", web), context=APPROVE)]
     model = asking("crag", ASKED["question"])
     agent: Any = create_agent(model, tools, checkpointer=InMemorySaver())
-    await run(agent, form, {"messages": [("human", "Go on.")]}, THREAD)
+    await ask(agent, form, {"messages": [("human", "Go on.")]}, THREAD)
     assert not queries(web)
-    (told,) = tool_messages(await run(agent, form, Command(resume=reply), THREAD))
+    (told,) = tool_messages(await ask(agent, form, Command(resume=reply), THREAD))
     assert queries(web) == asked
     assert ("not approved" in told.artifact["web_failure"]) is not reply

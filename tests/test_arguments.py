@@ -20,10 +20,12 @@ from selfcorrect_rag.models import from_name
 from selfcorrect_rag.settings import GRAPHS as GRAPH_SETTINGS
 from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ALL, create
+from tests.providers import chat
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
 
 TEXT = "Emma is by Jane Austen."
 PAGES = [Document(TEXT, metadata={"title": "Emma"})]
+SAID = "Jane Austen [1]."
 ASK: Any = {"question": "Who wrote Emma?"}
 
 
@@ -35,18 +37,10 @@ async def afind(query: str) -> list[Document]:
     return PAGES
 
 
-def chat(*answers: str) -> FakeListChatModel:
-    return FakeListChatModel(responses=list(answers) or ["Jane Austen [1]."])
-
-
 def store() -> InMemoryVectorStore:
     made = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
     made.add_documents([Document(f"{TEXT} {i}") for i in range(9)])
     return made
-
-
-def reflecting() -> ScriptedReflectionLLM:
-    return ScriptedReflectionLLM(write=lambda _: segment("Austen.", RELEVANT, FULL, USEFUL))
 
 
 class Broken(FakeListChatModel):
@@ -63,17 +57,18 @@ def run(graph: Any, asynchronous: bool = False, **options: Any) -> dict[str, Any
 def make(name: str, llm: Any = None, retriever: Any = find, **given: Any) -> Any:
     """A graph with ``given`` in place of its usual arguments."""
     corrected = given.pop("evaluator", WordEvaluator()), given.pop("web_search", find)
-    return create(name, llm or reflecting(), llm or chat(), retriever, *corrected, **given)
+    reflecting = ScriptedReflectionLLM(write=lambda _: segment("Austen.", RELEVANT, FULL, USEFUL))
+    return create(name, llm or reflecting, llm or chat(SAID), retriever, *corrected, **given)
 
 
 GRAPHS = pytest.mark.parametrize("name", ALL)
 MODELS: dict[str, Any] = {
     "name": lambda: "acme:talker",
-    "fallbacks": lambda: Broken(responses=["x"]).with_fallbacks([chat()]),
-    "alternatives": lambda: chat().configurable_alternatives(
+    "fallbacks": lambda: Broken(responses=["x"]).with_fallbacks([chat(SAID)]),
+    "alternatives": lambda: chat(SAID).configurable_alternatives(
         ConfigurableField(id="which"), other=Broken(responses=["x"])
     ),
-    "bound": lambda: chat().bind(stop=["\n"]),
+    "bound": lambda: chat(SAID).bind(stop=["\n"]),
 }
 
 
@@ -98,7 +93,7 @@ def test_a_vector_store_or_an_async_function_retrieves(name: str) -> None:
 @GRAPHS
 @pytest.mark.parametrize("form", MODELS)
 def test_models(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(from_name, "find_language_model", lambda name: chat())
+    monkeypatch.setattr(from_name, "find_language_model", lambda name: chat(SAID))
     graph = make(name, MODELS[form](), follow_up=MODELS[form]())
     for asynchronous in (False, True):
         assert "Jane Austen" in run(graph, asynchronous)["answer"]
@@ -118,7 +113,7 @@ UNCACHED = {"retrieve", "rewrite_query", "web_search", "generate", "write_ration
 @GRAPHS
 def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(name: str) -> None:
     calling, policy = {*CALLING[name].split()}, RetryPolicy(max_attempts=2)
-    given = {"retry_policy": policy, "cache": InMemoryCache(), "follow_up": chat()}
+    given = {"retry_policy": policy, "cache": InMemoryCache(), "follow_up": chat(SAID)}
     for options, retried, cached in (
         (given, calling | {"rewrite_follow_up"}, calling - UNCACHED),
         ({}, set[str](), set[str]()),
@@ -136,7 +131,7 @@ def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(nam
 
 REFUSED: list[tuple[str, Any, str]] = [
     ("llm", store().as_retriever(), "llm must be .*, got VectorStoreRetriever"),
-    ("retriever", chat(), "FakeListChatModel"),
+    ("retriever", chat(SAID), "FakeListChatModel"),
     ("retriever", plain, "StructuredTool"),
     ("retriever", lambda: PAGES, "function"),
     ("reranker", find, "reranker must be a LangChain document compressor, got function"),
@@ -144,7 +139,7 @@ REFUSED: list[tuple[str, Any, str]] = [
 ]
 REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
     ("evaluator", find, "evaluator must be .*, got function"),
-    ("web_search", chat(), "web_search must be .* got FakeListChatModel"),
+    ("web_search", chat(SAID), "web_search must be .* got FakeListChatModel"),
     ("rewriter", 7, "rewriter must be .*, got int"),
     ("strip_filter", 0.5, "strip_filter must be a function, got float"),
 ]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
 from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.crag import crag_builder, create_crag
@@ -27,6 +26,7 @@ from tests.crag_runs import (
     document,
     run,
 )
+from tests.providers import chat
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, passage_of, segment
 
 
@@ -225,9 +225,8 @@ def test_of_pieces_read_as_one_those_are_cited_that_say_it() -> None:
 
 
 def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
-    llm = FakeListChatModel(responses=["It was she [1] and he [2]."])
     texts = ["Gold is here.", "Vague words."]
-    result = run(texts, llm, refine=False, lower=0.5, upper=0.6)
+    result = run(texts, chat("It was she [1] and he [2]."), refine=False, lower=0.5, upper=0.6)
     assert result["judged"] == ["relevant", "irrelevant"]
     assert [(c["number"], c["passage"], c["segments"]) for c in result["citations"]] == [
         (1, 0, [0])
@@ -247,7 +246,7 @@ def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
     ],
 )
 def test_an_answer_without_a_mark_is_noted(written: str, noted: list[str]) -> None:
-    result = run(["Gold is here."], FakeListChatModel(responses=[written]))
+    result = run(["Gold is here."], chat(written))
     assert (result["notes"], bool(result["citations"])) == (noted, "[1]" in written)
 
 
@@ -261,11 +260,11 @@ def test_a_piece_that_nothing_scored_is_not_called_irrelevant() -> None:
 def test_branches_that_run_at_the_same_time_keep_to_one_limit(most: int) -> None:
     """Five calls are wanted: grades, strips and a query at once, web strips, the answer."""
     graph = create_crag(
-        FakeListChatModel(responses=["Vague."]),
+        chat("Vague."),
         lambda query: [document("Vague words.")],
         WordEvaluator(),
         PagesWebSearch(),
-        rewriter=FakeListChatModel(responses=["a query"]),
+        rewriter=chat("a query"),
     )
     result = graph.invoke({"question": "Who wrote Emma?"}, context={"max_model_calls": most})
     assert result["usage"]["model_calls"] == min(most, 5)
@@ -276,14 +275,14 @@ def test_branches_that_run_at_the_same_time_keep_to_one_limit(most: int) -> None
 @pytest.mark.parametrize("form", ["sync", "async"])
 async def test_what_a_model_thinks_is_never_read(form: str) -> None:
     thought = "<think>\nDocument [2]? No.\n</think>\n\n"
-    grader = FakeListChatModel(responses=["<think>1: yes 2: yes</think>\n1: yes\n2: no"])
+    grader = chat("<think>1: yes 2: yes</think>\n1: yes\n2: no")
     web = PagesWebSearch()
     graph = create_crag(
-        FakeListChatModel(responses=[f"{thought}Opened in 1931 [1]."]),
+        chat(f"{thought}Opened in 1931 [1]."),
         lambda query: [document("Gold is here."), document("Vague.")],
         ChatEvaluator(grader),
         web,
-        rewriter=FakeListChatModel(responses=[f"{thought}opening, year"]),
+        rewriter=chat(f"{thought}opening, year"),
         settings=CRAGSettings(refine=False, without_action="correct", select=False),
     )
     asked: Any = {"question": "When?"}

@@ -8,8 +8,10 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
 from tests.instruct_runs import DEMONSTRATIONS, LONG, RATIONALE, documents
+from tests.providers import chat
+from tests.scripted import THREAD
 from tests.snippets import ROOT
-from tests.test_arguments import chat, make
+from tests.test_arguments import make
 from tests.test_faults import DOWN, Parts, raises
 
 PAGE = (ROOT / "docs/reference/graphs.md").read_text(encoding="utf-8")
@@ -89,12 +91,7 @@ CORRECTED = "graded strips query_rewritten web_searched web_strips knowledge"
         ("crag", "retriever", {}, "retrieval_failed graded query_rewritten web_searched answered"),
         ("crag", "web", {}, "retrieved query_rewritten web_search_failed answered"),
         ("crag", None, {"max_model_calls": 1}, "retrieved knowledge answered"),
-        (
-            "self_crag",
-            None,
-            {"depth": 1},
-            f"{CORRECTED} segment_chosen answered",
-        ),
+        ("self_crag", None, {"depth": 1}, f"{CORRECTED} segment_chosen answered"),
         ("instruct_rag", None, {}, "retrieved rationale_written answered"),
         ("instruct_rag", "retriever", {}, "retrieval_failed rationale_written answered"),
     ],
@@ -120,9 +117,8 @@ def test_events_of_follow_ups_and_of_instruct_rags_prompt() -> None:
 
 
 def check(graph: Any, asked: Any, context: Any, names: str) -> None:
-    thread: Any = {"configurable": {"thread_id": "1"}}
     modes: Any = ["custom", "values"]
-    streamed = list(graph.stream(asked, thread, context=context, stream_mode=modes))
+    streamed = list(graph.stream(asked, THREAD, context=context, stream_mode=modes))
     events = [event for mode, event in streamed if mode == "custom"]
     (result,) = [part for mode, part in streamed if mode == "values"][-1:]
     assert {*names.split()} <= {event["event"] for event in events}

@@ -16,11 +16,10 @@ from selfcorrect_rag.search import WebSearch
 from selfcorrect_rag.state import Segment
 from selfcorrect_rag.thresholds import Thresholds
 from tests.four_graphs import ALL, create
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.scripted import FULL, RELEVANT, THREAD, USEFUL, ScriptedReflectionLLM, document, segment
 
 CORRECTING = ("crag", "self_crag")
 REFLECTING = ("self_rag", "self_crag")
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 ASKED: Any = {"question": "Who wrote Emma?"}
 GO_ON = "ask again once it works, or go on from the thread with invoke(None, config)"
 
@@ -89,7 +88,7 @@ class Parts:
         return create(graph, llm, chat, self.retriever, Evaluator(), Pages(), **options)
 
 
-async def run(graph: Any, form: str, *args: Any, **options: Any) -> Any:
+async def ask(graph: Any, form: str, *args: Any, **options: Any) -> Any:
     if form == "async":
         return await graph.ainvoke(*args, **options)
     return graph.invoke(*args, **options)
@@ -145,13 +144,13 @@ async def test_a_fault_ends_the_run_which_goes_on_from_its_thread(
     broken.does, broken.after = does, after
     built = parts.build(graph)
     with pytest.raises(error) as raised:
-        await run(built, form, ASKED, THREAD)
+        await ask(built, form, ASKED, THREAD)
     said = str(raised.value).split("\nDuring task")[0]
     assert message in said
     assert "\n" not in said
     assert isinstance(raised.value.__cause__, cause or type(None))
     broken.does = broken.works
-    result = await run(built, form, None, THREAD)
+    result = await ask(built, form, None, THREAD)
     assert result["answer"]
     if part != "retriever":
         assert set(parts.retriever.done.values()) == {1}, "nothing is retrieved again"
@@ -186,7 +185,7 @@ async def test_a_run_goes_on_without_what_it_can_do_without(
     parts = Parts()
     broken: Part = getattr(parts, part)
     broken.does, broken.after = does, after
-    result = await run(parts.build(graph), form, ASKED, THREAD)
+    result = await ask(parts.build(graph), form, ASKED, THREAD)
     assert result["answer"]
     assert any(note in each for each in result["notes"]), result["notes"]
     assert result["stopped"] == stopped
@@ -200,7 +199,7 @@ async def test_an_evaluator_that_fails_late_ends_self_crag_with_what_is_written(
     parts = Parts()
     parts.retrieval = 0.01  # the first segment is written without evidence
     parts.evaluator.does = raises(DOWN)
-    result = await run(parts.build("self_crag"), form, ASKED, THREAD)
+    result = await ask(parts.build("self_crag"), form, ASKED, THREAD)
     assert (result["answer"], result["stopped"]) == ("Austen.", "evaluator")
     assert result["citations"] == []
 
@@ -218,7 +217,7 @@ async def test_a_retry_policy_is_tried_before_a_fault_counts(form: str, graph: s
 
     parts.retriever.does = once
     policy = RetryPolicy(initial_interval=0.0, jitter=False, retry_on=RetrievalFailed)
-    result = await run(parts.build(graph, retry_policy=policy), form, ASKED, THREAD)
+    result = await ask(parts.build(graph, retry_policy=policy), form, ASKED, THREAD)
     assert result["passages"]
     assert not [note for note in result["notes"] if "retriever" in note]
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models.fake import FakeListLLM
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
@@ -24,7 +23,7 @@ from selfcorrect_rag.models.from_name import (
     find_language_model,
 )
 from selfcorrect_rag.models.identity import identity
-from tests.providers import saying
+from tests.providers import chat, saying
 from tests.scripted import ScriptedReflectionLLM, segment
 
 OWN = """
@@ -48,10 +47,10 @@ def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_models", raising=False)
 
-    def init_chat_model(name: str, **options: Any) -> FakeListChatModel:
+    def init_chat_model(name: str, **options: Any) -> Any:
         if name != "acme:talker-1":
             raise ValueError(f"Unable to infer\nprovider of {name}")
-        return FakeListChatModel(responses=[str(options)])
+        return chat(str(options))
 
     chat_models = types.ModuleType("langchain.chat_models")
     chat_models.init_chat_model = init_chat_model  # type: ignore[attr-defined]
@@ -90,12 +89,12 @@ def test_without_langchain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_arguments_of_factories() -> None:
-    chat, reflecting = saying("yes"), ScriptedReflectionLLM(write=lambda text: segment("yes"))
+    model, reflecting = saying("yes"), ScriptedReflectionLLM(write=lambda text: segment("yes"))
     assert as_reflection_llm(reflecting) is reflecting
-    assert isinstance(as_reflection_llm(chat.with_retry()), PromptedReflectionLLM)
-    assert isinstance(as_evaluator(chat), ChatEvaluator)
+    assert isinstance(as_reflection_llm(model.with_retry()), PromptedReflectionLLM)
+    assert isinstance(as_evaluator(model), ChatEvaluator)
     prompt = ChatPromptTemplate.from_messages([("human", "{q}")])
-    behind = chat.bind(stop=["a"]).with_fallbacks([reflecting.with_retry()])
+    behind = model.bind(stop=["a"]).with_fallbacks([reflecting.with_retry()])
     for call, message in (
         (lambda: as_language_model(prompt, "rewriter"), "rewriter must be a LangChain chat model"),
         (lambda: as_reflection_llm(behind), "would lose its reflection tokens"),
@@ -105,27 +104,23 @@ def test_arguments_of_factories() -> None:
             call()
 
 
-def chat(text: str = "yes") -> FakeListChatModel:
-    return FakeListChatModel(responses=[text])
-
-
 KNOWN: Mapping[str, Callable[[], Any]] = {
-    "chat": chat,
+    "chat": lambda: chat("yes"),
     "another chat": lambda: chat("no"),
     "served": lambda: ChatOpenAI(model="a", api_key=SecretStr("k")),  # it holds a client
     "another served": lambda: ChatOpenAI(model="b", api_key=SecretStr("k")),
     "LLM": lambda: FakeListLLM(responses=["yes"]),
-    "bound": lambda: chat().bind(stop=["a"]),
-    "bound otherwise": lambda: chat().bind(stop=["b"]),
-    "prompted": lambda: PromptedReflectionLLM(chat()),
-    "prompted otherwise": lambda: PromptedReflectionLLM(chat(), candidates=3),
-    "prompted with a critic": lambda: PromptedReflectionLLM(chat(), critic=chat("no")),
-    "chat evaluator": lambda: ChatEvaluator(chat()),
-    "chat evaluator with another prompt": lambda: ChatEvaluator(chat(), prompt="direct"),
+    "bound": lambda: chat("yes").bind(stop=["a"]),
+    "bound otherwise": lambda: chat("yes").bind(stop=["b"]),
+    "prompted": lambda: PromptedReflectionLLM(chat("yes")),
+    "prompted otherwise": lambda: PromptedReflectionLLM(chat("yes"), candidates=3),
+    "prompted with a critic": lambda: PromptedReflectionLLM(chat("yes"), critic=chat("no")),
+    "chat evaluator": lambda: ChatEvaluator(chat("yes")),
+    "chat evaluator with another prompt": lambda: ChatEvaluator(chat("yes"), prompt="direct"),
 }
 UNKNOWN: Mapping[str, Callable[[], Any]] = {
     "function": lambda: RunnableLambda(lambda messages: "yes"),
-    "bound to a function": lambda: chat().bind(tools=[lambda query: query]),
+    "bound to a function": lambda: chat("yes").bind(tools=[lambda query: query]),
     "prompted": lambda: PromptedReflectionLLM(saying("yes")),
     "chat evaluator": lambda: ChatEvaluator(saying("yes")),
 }

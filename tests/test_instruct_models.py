@@ -11,7 +11,7 @@ from selfcorrect_rag.prompts.instruct_rag import inference_prompt
 from selfcorrect_rag.state import Demonstration
 from tests.conftest import talkative
 from tests.instruct_runs import LONG, QUESTION, RATIONALE, documents, run
-from tests.providers import saying
+from tests.providers import chat, saying
 from tests.scripted import ScriptedReflectionLLM, echo, segment
 
 
@@ -54,11 +54,11 @@ def test_an_llm_continues_plain_text_and_a_chat_model_gets_one_message() -> None
             asked.append(prompt)
             return "x"
 
-    chat = saying("x")
     run(Listening(responses=["x"]), mode="ft")
-    run(chat, mode="ft")
+    model = saying("x")
+    run(model, mode="ft")
     assert asked[0].endswith(f"answer the question: {QUESTION}\n")
-    assert chat.prompts == [asked[0].rstrip("\n")]
+    assert model.prompts == [asked[0].rstrip("\n")]
 
 
 def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
@@ -84,8 +84,7 @@ def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
 
 
 async def test_the_rationale_streams_once_token_by_token() -> None:
-    llm = FakeListChatModel(responses=[RATIONALE])
-    graph = create_instruct_rag(llm, lambda query: documents())
+    graph = create_instruct_rag(chat(RATIONALE), lambda query: documents())
     asked: Any = {"messages": [HumanMessage(QUESTION)]}
     tokens = [message.text for message, _ in graph.stream(asked, stream_mode="messages")]
     assert "".join(tokens) == RATIONALE

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
@@ -16,11 +15,8 @@ from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION
 from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.state import Demonstration
 from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, run
-from tests.scripted import echo
-
-
-def writing(text: str) -> FakeListChatModel:
-    return FakeListChatModel(responses=[text])
+from tests.providers import chat
+from tests.scripted import THREAD, echo
 
 
 def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
@@ -52,13 +48,13 @@ def test_each_mode_has_its_prompt(
 
 
 def test_a_mark_that_the_answer_has_is_not_set_again() -> None:
-    result = run(writing("Document [1] says it.\n\nAnswer: George Eliot [1]"))
+    result = run(chat("Document [1] says it.\n\nAnswer: George Eliot [1]"))
     assert result["cited_answer"] == "George Eliot [1]"
     assert [cited["number"] for cited in result["citations"]] == [1]
 
 
 def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> None:
-    result = run(writing(RATIONALE))
+    result = run(chat(RATIONALE))
     assert result["answer"] == "Therefore, the answer is George Eliot."
     assert result["rationale"] == RATIONALE
     assert result["numbering"] == [2, 1, 0], "the best stands last"
@@ -83,7 +79,7 @@ def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> No
 def test_nothing_else_is_read_out_of_the_prose_and_a_refusal_cites_nothing(
     written: str, answer: str, useful: list[int], cited: str
 ) -> None:
-    result = run(writing(written))
+    result = run(chat(written))
     assert (result["answer"], result["useful_documents"]) == (answer, useful)
     assert result["cited_answer"] == cited
     assert len(result["citations"]) == cited.count("[")
@@ -92,7 +88,7 @@ def test_nothing_else_is_read_out_of_the_prose_and_a_refusal_cites_nothing(
 @pytest.mark.parametrize("mode", ["no_retrieval", "ralm", "few_shot"])
 def test_what_a_baseline_writes_is_the_answer(mode: str) -> None:
     written = "George Eliot wrote it [3]. It was published in 1871."
-    result = run(writing(written), mode=mode)
+    result = run(chat(written), mode=mode)
     assert (result["answer"], result["rationale"]) == (written, "")
     assert result["useful_documents"] == ([] if mode == "no_retrieval" else [0])
 
@@ -111,7 +107,7 @@ def test_a_task_instruction_is_put_behind_the_question() -> None:
 
 
 def test_an_empty_text_has_a_stated_answer() -> None:
-    graph = create_instruct_rag(writing("  \n"), lambda query: documents())
+    graph = create_instruct_rag(chat("  \n"), lambda query: documents())
     result = graph.invoke({"messages": [HumanMessage(QUESTION)]})
     assert result["answer"] == result["messages"][-1].text == NO_ANSWER
     assert (result["rationale"], result["citations"]) == ("", [])
@@ -137,10 +133,9 @@ def test_a_pause_inside_the_retriever_is_no_failure() -> None:
         return documents([interrupt("which?")])
 
     graph: Any = create_instruct_rag(echo(), pausing, checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
-    (pause,) = graph.invoke({"question": QUESTION}, config)["__interrupt__"]
+    (pause,) = graph.invoke({"question": QUESTION}, THREAD)["__interrupt__"]
     assert pause.value == "which?"
-    result = graph.invoke(Command(resume="Emma"), config)
+    result = graph.invoke(Command(resume="Emma"), THREAD)
     assert (result["passages"][0].id, result["notes"]) == ("Emma", [])
 
 

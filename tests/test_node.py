@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import ConfigurableField
 from langgraph.cache.memory import InMemoryCache
@@ -26,7 +25,8 @@ from selfcorrect_rag.settings import SelfRAGSettings, Settings
 from selfcorrect_rag.state import FREE, SelfRAGState
 from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import WordEvaluator
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.providers import Provider, chat
+from tests.scripted import FULL, RELEVANT, THREAD, USEFUL, ScriptedReflectionLLM, document, segment
 
 QUESTION: Any = {"question": "Who?"}
 
@@ -39,26 +39,14 @@ def both(test: Callable[..., None]) -> Any:
     return pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])(test)
 
 
-def chat(*answers: str, tokens: int | None = None) -> FakeListChatModel:
-    usage = tokens and {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
-
-    class Chat(FakeListChatModel):
-        def _generate(self, *args: Any, **kwargs: Any) -> Any:
-            result = super()._generate(*args, **kwargs)
-            result.generations[0].message = AIMessage(
-                result.generations[0].message.content, usage_metadata=usage or None
-            )
-            return result
-
-    return Chat(responses=list(answers))
-
-
 @both
 @pytest.mark.parametrize(("tokens", "counted"), [(7, 14), (None, None)])
 def test_one_step_serves_both_forms_and_its_calls_are_counted(
     asynchronous: bool, tokens: int | None, counted: int | None
 ) -> None:
-    model = chat("First.", "Second.", tokens=tokens)
+    usage = tokens and {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
+    answers = iter(AIMessage(text, usage_metadata=usage) for text in ("First.", "Second."))
+    model = Provider(answer=lambda prompt: next(answers))
 
     async def step(state: Any, run: Run[Any]) -> Any:
         said = [await ask(run, model, state["question"]) for _ in range(2)]
@@ -74,14 +62,13 @@ def test_one_step_serves_both_forms_and_its_calls_are_counted(
 def test_a_failed_call_is_a_fault_with_its_cost_and_the_step_may_recover(
     asynchronous: bool,
 ) -> None:
-    class Broken(FakeListChatModel):
-        def _call(self, *args: Any, **kwargs: Any) -> str:
-            raise StopIteration  # would end a coroutine as if it had returned
+    # StopIteration would end a coroutine as if it had returned
+    broken = Provider(answer=lambda prompt: next(iter([])))
 
     async def step(state: Any, run: Run[Any]) -> Any:
-        return {"notes": [await ask(run, Broken(responses=[]), "?")]}
+        return {"notes": [await ask(run, broken, "?")]}
 
-    with pytest.raises(ModelFailed, match="Broken"):
+    with pytest.raises(ModelFailed, match="Provider"):
         invoke(Node("asks", step, Settings()), QUESTION, asynchronous)
     node = Node("asks", step, Settings(), lambda state, run, fault: {"notes": [fault.part]})
     update = invoke(node, QUESTION, asynchronous)
@@ -178,7 +165,7 @@ def make(llm: Any, cache: Any, *titles: str, **options: Any) -> Any:
 def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(asynchronous: bool) -> None:
     llm = named("red")
     graph = make(llm, InMemoryCache(), checkpointer=InMemorySaver())
-    graph = graph.with_config({"configurable": {"thread_id": "1"}})
+    graph = graph.with_config(THREAD)
     first, second = (
         invoke(graph, {"messages": [("user", "Who?")]}, asynchronous) for _ in range(2)
     )

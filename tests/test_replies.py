@@ -11,13 +11,12 @@ from selfcorrect_rag.nodes.write_answer import cited_content, cited_message
 from selfcorrect_rag.state import Citation, Segment
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 
-AGAIN = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
 ASKED: Any = {"messages": [("user", "Who?")]}
 
 
 def write(prompt: str) -> Segment:
     number = prompt.count("<paragraph>")
-    going: Any = {"next": AGAIN} if number < 3 else {}
+    going: Any = {"next": {"[Retrieval]": 0.9}} if number < 3 else {}
     return segment(f"Part {number}.", RELEVANT, FULL, *([] if going else [USEFUL]), **going)
 
 

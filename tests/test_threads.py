@@ -25,7 +25,6 @@ from tests.agents.scripted import GRAPHS, crag, instruct_rag, self_crag, self_ra
 from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
 
 THREAD: Any = {"configurable": {"thread_id": "1"}}
-AGAIN = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
 
 
 def graph(broken: Collection[str] = (), **options: Any) -> Any:
@@ -194,7 +193,7 @@ def test_64_concurrent_runs_never_mix(threads: bool) -> None:
 
     def write(prompt: str) -> Any:
         name = passage_of(prompt)
-        going: Any = {"next": AGAIN} if prompt.count("<paragraph>") == 1 else {}
+        going: Any = {"next": {"[Retrieval]": 0.9}} if prompt.count("<paragraph>") == 1 else {}
         return segment(f"From {name}.", RELEVANT, FULL, **going)
 
     llm = ScriptedReflectionLLM(write=write)

@@ -18,12 +18,12 @@ from langsmith import Client
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.search import RetrieverWebSearch
 from tests.crag_runs import WordEvaluator
-from tests.four_graphs import ALL, ANSWER, PLAIN, build, chat, gossip, write
+from tests.four_graphs import ALL, ANSWER, PLAIN, build, gossip, write
 from tests.prompted_runs import opinion
-from tests.providers import LOGPROBS, Provider
+from tests.providers import LOGPROBS, Provider, chat
 from tests.scripted import ScriptedReflectionLLM, document, timeless
+from tests.test_faults import FORMS, ask
 
-FORMS = pytest.mark.parametrize("form", ["sync", "async"])
 GRAPHS = pytest.mark.parametrize("graph", ALL)
 
 
@@ -41,10 +41,7 @@ async def traced(graph: Any, form: str) -> list[tuple[Run, Run | None]]:
     """All runs, each with its parent."""
     collector = Collector()
     config = RunnableConfig(callbacks=[collector])
-    if form == "sync":
-        graph.invoke(PLAIN, config)
-    else:
-        await graph.ainvoke(PLAIN, config)
+    await ask(graph, form, PLAIN, config)
     (root,) = collector.traced_runs
     return list(_runs(root))
 
@@ -101,8 +98,7 @@ async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any)
     async def answer(**fields: Any) -> int:
         """Return how many prompts reached the model."""
         llm = ScriptedReflectionLLM(write=write, **fields)
-        graph = create_self_rag(llm, gossip)
-        _ = graph.invoke(PLAIN) if form == "sync" else await graph.ainvoke(PLAIN)
+        await ask(create_self_rag(llm, gossip), form, PLAIN)
         return sum(map(len, llm.calls))
 
     own, client, cache = Collector(), MagicMock(Client), InMemoryCache()

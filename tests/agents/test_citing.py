@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -13,9 +12,10 @@ from langgraph.runtime import Runtime
 from selfcorrect_rag import as_tool
 from selfcorrect_rag.agents import CitationMiddleware
 from tests.agents.scripted import GRAPHS, ScriptedAgentModel, crag, self_rag, tool_messages
+from tests.providers import chat
+from tests.scripted import THREAD
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
 PLAIN = {"model_provider": "anthropic", "model_name": "m"}
@@ -66,7 +66,7 @@ def test_a_number_of_two_sources_is_not_annotated() -> None:
         """Somebody else's."""
         return "None.", {"citations": ["theirs"]}
 
-    cites = crag(llm=FakeListChatModel(responses=["She did [1]."]))
+    cites = crag(llm=chat("She did [1]."))
     tools = [as_tool(self_rag(), name="emma"), as_tool(cites, name="doc"), other]
     for names, expected in ((["emma", "emma", "other"], [("[1]", "Emma")]), (["emma", "doc"], [])):
         agent: Any = create_agent(calling(*names), tools, middleware=[CitationMiddleware()])

@@ -13,6 +13,7 @@ from langgraph.types import Command
 from selfcorrect_rag import CorrectiveRetriever
 from selfcorrect_rag.errors import BadSettings
 from tests.crag_runs import AMBIGUOUS, CORRECT, PagesWebSearch, WordEvaluator, document, run
+from tests.scripted import THREAD
 
 
 def corrective(*texts: str, **options: Any) -> CorrectiveRetriever:
@@ -91,9 +92,8 @@ def test_a_person_approves_where_the_outer_graph_has_a_checkpointer() -> None:
     with pytest.raises(BadSettings, match="needs a checkpointer"):
         retriever.invoke("Who?")
     graph = calling(retriever, checkpointer=InMemorySaver())
-    thread: Any = {"configurable": {"thread_id": "1"}}
-    assert graph.invoke({"messages": []}, thread)["__interrupt__"]
-    result = graph.invoke(Command(resume=True), thread)
+    assert graph.invoke({"messages": []}, THREAD)["__interrupt__"]
+    result = graph.invoke(Command(resume=True), THREAD)
     assert [m.content for m in result["messages"]] == ["Gold of the web."]
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
@@ -17,27 +16,21 @@ from selfcorrect_rag.errors import SelfCorrectError
 from tests.agents.scripted import asking, crag, instruct_rag, self_crag, self_rag, tool_messages
 from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.four_graphs import build
-from tests.scripted import document
+from tests.providers import chat
+from tests.scripted import THREAD, document
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
-
-
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
 def call(question: str = "Who?") -> Any:
     return {"name": "any", "args": {"question": question}, "id": "1", "type": "tool_call"}
 
 
-def citing() -> Any:
-    return crag(llm=FakeListChatModel(responses=["She did [1]."]))
-
-
 @pytest.mark.parametrize(
     ("make", "said", "title"),
     [
         (self_rag, "Emma for Who? [1]", "Emma"),
-        (citing, "She did [1].", "Doc"),
+        (lambda: crag(llm=chat("She did [1].")), "She did [1].", "Doc"),
         (self_crag, "Doc for Who? [1]", "Doc"),
         (instruct_rag, "The answer is Jane Austen. [1]", "Emma"),
     ],
@@ -57,8 +50,8 @@ async def test_the_content_is_the_cited_answer_and_the_artifact_everything(
 
 
 def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
-    chat, web = FakeListChatModel(responses=["I do not know."]), PagesWebSearch(ValueError("down"))
-    graph = create_crag(chat, lambda query: [], WordEvaluator(), web)
+    web = PagesWebSearch(ValueError("down"))
+    graph = create_crag(chat("I do not know."), lambda query: [], WordEvaluator(), web)
     lines = as_tool(graph).invoke({"question": "Who?"}).splitlines()
     assert lines[:3] == ["I do not know.", "", "Sources: none"]
     assert "Note: web search (pages): the search raised ValueError: down" in lines
@@ -66,8 +59,7 @@ def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
 
 def test_a_source_has_its_page_and_heading() -> None:
     found = document("Doc", "Gold is here.", source="notes", page=3, heading="The sea\n road")
-    chat = FakeListChatModel(responses=["She did [1]."])
-    graph = create_crag(chat, lambda query: [found], WordEvaluator())
+    graph = create_crag(chat("She did [1]."), lambda query: [found], WordEvaluator())
     content = as_tool(graph).invoke({"question": "Who?"})
     assert content.endswith("[1] Doc (notes), page 3, The sea road")
 

@@ -19,18 +19,19 @@ from selfcorrect_rag.nodes.write_answer import write_answer
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.crag_runs import WordEvaluator
 from tests.nodes.parts import beam, candidate
-from tests.providers import Provider, saying
+from tests.providers import Provider, chat, saying
 from tests.scripted import (
     FULL,
     NONE,
     RELEVANT,
+    THREAD,
     ScriptedReflectionLLM,
     document,
     passage_of,
     reflection,
     segment,
 )
-from tests.test_node import both, chat, invoke
+from tests.test_node import both, invoke
 
 PASSAGES = [document(f"T{i}") for i in range(4)]
 ASKED = {"question": "Who?", "passages": PASSAGES}
@@ -183,7 +184,6 @@ def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives(
 
 
 A, B = DOCUMENTS = [document("A"), document("B")]
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
 class Reversing(BaseDocumentCompressor):
