@@ -27,8 +27,6 @@ AGAIN = {"[Retrieval]": 0.8, "[No Retrieval]": 0.2}
 KEEP = {"[Continue to Use Evidence]": 0.8, "[Retrieval]": 0.1, "[No Retrieval]": 0.1}
 ENOUGH = {"[No Retrieval]": 0.95, "[Retrieval]": 0.05}
 OPENING = "### Instruction:\nWho?\n\n### Response:\n"
-
-
 FAIR = {"[Relevant]": 0.5, "[Irrelevant]": 0.5}
 
 
@@ -55,15 +53,12 @@ def ask(given: Any, **context: Any) -> tuple[dict[str, Any], ScriptedReflectionL
 def test_each_beam_has_its_own_text_passages_and_query_and_all_one_batch_a_segment() -> None:
     """First A is better, then B."""
     worse = {"[Relevant]": 0.6, "[Irrelevant]": 0.4}
-    result, llm = ask(
-        {
-            "A": [
-                segment("1A.", RELEVANT, FULL, next=AGAIN),
-                segment("2A.", IRRELEVANT, FULL, USEFUL),
-            ],
-            "B": [segment("1B.", worse, FULL, next=AGAIN), segment("2B.", RELEVANT, FULL, USEFUL)],
-        }
+    first, second = (
+        segment("1A.", RELEVANT, FULL, next=AGAIN),
+        segment("1B.", worse, FULL, next=AGAIN),
     )
+    later = segment("2A.", IRRELEVANT, FULL, USEFUL), segment("2B.", RELEVANT, FULL, USEFUL)
+    result, llm = ask({"A": [first, later[0]], "B": [second, later[1]]})
     assert [len(call) for call in llm.calls] == [1, 2, 4]
     assert result["usage"]["model_calls"] == 3
     assert result["cited_answer"] == "1A. [1] 2B. [2]"

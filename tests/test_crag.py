@@ -28,6 +28,7 @@ from tests.crag_runs import (
 )
 from tests.providers import chat
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, passage_of, segment
+from tests.test_faults import FORMS, ask
 
 
 @pytest.mark.parametrize(
@@ -81,11 +82,8 @@ def test_strips_are_groups_of_sentences_and_stay_in_the_order_of_the_text() -> N
     assert "Worthless" not in first
     assert second == "Gold is short."
     assert [piece.metadata["title"] for piece in result["knowledge"]] == ["A page", "Gold"]
-
-
-def test_the_best_strips_are_kept_up_to_a_number() -> None:
-    result = run([LONG, "Gold is short."], strips=1)
-    assert [strip["kept"] for strip in result["strips"]] == [True, False, False, False]
+    best = run([LONG, "Gold is short."], strips=1)
+    assert [strip["kept"] for strip in best["strips"]] == [True, False, False, False]
 
 
 def test_ablations_of_the_operations() -> None:
@@ -177,7 +175,7 @@ class ReadsApart(ScriptedReflectionLLM):
         return True
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 @pytest.mark.parametrize(
     ("kind", "apart", "texts", "passages", "answer"),
     [
@@ -202,8 +200,7 @@ async def test_knowledge_is_read_as_one_passage_or_each_piece_apart(
     llm = kind(write=write)
     pieces = [document(text, f"T{text}") for text in texts]
     state = {"question": "Who?", "knowledge": pieces, "judged": [None] * len(texts)}
-    node = generate(llm, apart=apart)
-    update = await node.ainvoke(state) if form == "async" else node.invoke(state)
+    update = await ask(generate(llm, apart=apart), form, state)
     opening = "### Instruction:\nWho?\n\n### Response:\n"
     each = [f"{opening}[Retrieval]<paragraph>{read}</paragraph>" for read in passages]
     assert llm.calls == [each or [f"{opening}[No Retrieval]"]]
@@ -228,13 +225,11 @@ def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
     texts = ["Gold is here.", "Vague words."]
     result = run(texts, chat("It was she [1] and he [2]."), refine=False, lower=0.5, upper=0.6)
     assert result["judged"] == ["relevant", "irrelevant"]
-    assert [(c["number"], c["passage"], c["segments"]) for c in result["citations"]] == [
-        (1, 0, [0])
-    ]
+    cited = [(c["number"], c["passage"], c["segments"]) for c in result["citations"]]
+    assert cited == [(1, 0, [0])]
     assert result["cited_answer"] == "It was she [1] and he."
-    assert result["notes"] == [
-        "the answer points at [2], which was not judged relevant: it is not cited"
-    ]
+    note = "the answer points at [2], which was not judged relevant: it is not cited"
+    assert result["notes"] == [note]
 
 
 @pytest.mark.parametrize(
@@ -272,21 +267,19 @@ def test_branches_that_run_at_the_same_time_keep_to_one_limit(most: int) -> None
     assert result["web_query"] == {1: "", 2: "wrote, Emma"}.get(most, "a query")
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 async def test_what_a_model_thinks_is_never_read(form: str) -> None:
     thought = "<think>\nDocument [2]? No.\n</think>\n\n"
-    grader = chat("<think>1: yes 2: yes</think>\n1: yes\n2: no")
     web = PagesWebSearch()
     graph = create_crag(
         chat(f"{thought}Opened in 1931 [1]."),
         lambda query: [document("Gold is here."), document("Vague.")],
-        ChatEvaluator(grader),
+        ChatEvaluator(chat("<think>1: yes 2: yes</think>\n1: yes\n2: no")),
         web,
         rewriter=chat(f"{thought}opening, year"),
         settings=CRAGSettings(refine=False, without_action="correct", select=False),
     )
-    asked: Any = {"question": "When?"}
-    result: Any = await graph.ainvoke(asked) if form == "async" else graph.invoke(asked)
+    result = await ask(graph, form, {"question": "When?"})
     assert result["cited_answer"] == "Opened in 1931 [1]."
     assert [c["number"] for c in result["citations"]] == [1]
     assert [query for query, _ in web.queries] == ["opening, year"]

@@ -21,8 +21,10 @@ from tests.scripted import THREAD, echo
 
 def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
     assert run()["mode"] == "icl"
-    graph = create_instruct_rag(echo(), lambda query: documents())
-    assert graph.invoke({"question": QUESTION})["mode"] == "instruct"
+    for given in ((), (None,)):
+        graph = create_instruct_rag(echo(), lambda query: documents(), *given)
+        result = graph.invoke({"question": QUESTION})
+        assert (result["mode"], result["demonstrations"]) == ("instruct", [])
 
 
 @pytest.mark.parametrize(
@@ -137,13 +139,6 @@ def test_a_pause_inside_the_retriever_is_no_failure() -> None:
     assert pause.value == "which?"
     result = graph.invoke(Command(resume="Emma"), THREAD)
     assert (result["passages"][0].id, result["notes"]) == ("Emma", [])
-
-
-def test_none_is_no_demonstrations() -> None:
-    result = create_instruct_rag(echo(), lambda query: documents(), None).invoke(
-        {"question": QUESTION}
-    )
-    assert (result["mode"], result["demonstrations"]) == ("instruct", [])
 
 
 def shown(**context: Any) -> list[str]:

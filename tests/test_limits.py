@@ -21,9 +21,9 @@ def write(prompt: str) -> Segment:
     return segment("First.", RELEVANT, FULL, next={RETRIEVAL: 0.9})
 
 
-def ask(llm: Any, **context: Any) -> Any:
+def ask(llm: Any, titles: str = "AB", **context: Any) -> Any:
     llm = llm(write=write) if isinstance(llm, type) else llm
-    graph: Any = create_self_rag(llm, lambda _: [document("A"), document("B")])
+    graph: Any = create_self_rag(llm, lambda _: [document(title) for title in titles])
     return graph.invoke({"question": "Who?"}, context=context)
 
 
@@ -62,9 +62,7 @@ def test_tokens_are_bounded_too_and_the_first_candidates_written() -> None:
 
 @pytest.mark.parametrize(("most", "fit"), [(3, 1), (4, 2), (5, 2), (6, 3), (8, 4)])
 def test_as_many_candidates_as_fit_are_written(most: int, fit: int) -> None:
-    graph = create_self_rag(ByRequest(write=write), lambda _: [document(t) for t in "ABCD"])
-    limits: Any = {"max_model_calls": most, "mode": "always", "depth": 1}
-    result = graph.invoke({"question": "Who?"}, context=limits)
+    result = ask(ByRequest, "ABCD", max_model_calls=most, mode="always", depth=1)
     assert [c["passage"] for c in result["candidates"]] == list(range(fit))
 
 

@@ -111,9 +111,6 @@ def test_a_reflection_without_a_log_probability_says_nothing(group: Group) -> No
     assert is_readable(given_by({**silent, tokens[-1]: -1.0})) is decides
 
 
-# Paths
-
-
 def path(*scores: tuple[float | None, float | None, float | None, float]) -> list[ScoredSegment]:
     """Segments with ISREL, ISSUP, ISUSE and p, each of a passage retrieved for it."""
     return [ScoredSegment(critique_of(isrel=r, issup=s, isuse=u), p, True) for r, s, u, p in scores]
@@ -130,8 +127,6 @@ any_critique = st.builds(critique_of, given_or_not, given_or_not, st.none() | st
 any_segment = st.builds(ScoredSegment, any_critique, given_or_not, st.booleans())
 retrieved_segment = st.builds(ScoredSegment, any_critique, given_or_not, st.just(True))
 any_weights = st.builds(Weights, *[st.floats(0, 5)] * 4)
-
-
 any_path = st.lists(any_segment, max_size=4)
 two_segments = st.tuples(retrieved_segment, retrieved_segment)
 

@@ -20,6 +20,7 @@ from tests.scripted import (
     passage_of,
     segment,
 )
+from tests.test_faults import FORMS, ask
 
 A, B, C = document("A"), document("B"), document("C")
 QUESTION: Any = {"question": "Who?"}
@@ -99,10 +100,10 @@ def test_without_evidence_continue_leaves_it_to_the_other_two(
     assert [prompt.endswith(ending) for prompt in llm.calls[2]] == [True]
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 async def test_a_decision_that_cannot_be_read_retrieves_and_is_said(form: str) -> None:
     graph, _ = build(A, decision={RETRIEVAL: 0.1, NO_RETRIEVAL: math.nan})
-    result = graph.invoke(QUESTION) if form == "sync" else await graph.ainvoke(QUESTION)
+    result = await ask(graph, form, QUESTION)
     assert (result["retrieval"]["retrieve"], result["retrieval"]["probability"]) == (True, None)
     assert "did not say whether it needs evidence" in result["notes"][0]
 
@@ -139,10 +140,7 @@ def test_hard_constraints_look_at_the_chosen_token() -> None:
     assert result["answer"] == "Careful."
     assert result["candidates"][0]["dropped"] == f"hard constraint {NO_SUPPORT}"
     assert result["constraints_met"]
-
-
-def test_where_all_break_a_constraint_the_best_is_given_and_marked() -> None:
-    graph, _ = build(B, C)
+    graph, _ = build(B, C)  # all break it: the best is given and marked
     result = graph.invoke(QUESTION, context={"hard_constraints": [NO_SUPPORT]})
     assert result["answer"] == "From B."
     assert not result["constraints_met"]

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from langchain_core.documents import Document
 from langchain_core.language_models.chat_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda
 from pydantic import Field
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.four_graphs import create
 from tests.scripted import (
     FULL,
     RELEVANT,
@@ -74,41 +75,31 @@ def reflecting(issup: Any = FULL, **fields: Any) -> ScriptedReflectionLLM:
 
 
 def self_rag(issup: Any = FULL, retrieval: float = 0.9, **options: Any) -> Any:
-    return create_self_rag(
-        reflecting(issup, retrieval=retrieval),
-        lambda query: [document("Emma", source="notes"), document("Ulysses")],
-        **options,
-    )
+    found = [document("Emma", source="notes"), document("Ulysses")]
+    llm = reflecting(issup, retrieval=retrieval)
+    return create("self_rag", llm, None, lambda query: found, **options)
 
 
 def crag(text: str = "Gold is here.", llm: Any = None, **options: Any) -> Any:
     """Its answer is what it was given; ``text`` decides the action."""
-    return create_crag(
-        llm or echo(),
-        lambda query: [document("Doc", f"{text} {query}", source="notes")],
-        WordEvaluator(),
-        PagesWebSearch(),
-        **options,
-    )
+
+    def find(query: str) -> list[Document]:
+        return [document("Doc", f"{text} {query}", source="notes")]
+
+    parts = find, WordEvaluator(), PagesWebSearch()
+    return create("crag", None, llm or echo(), *parts, **options)
 
 
 def self_crag(issup: Any = FULL, text: str = "Gold is here.", **options: Any) -> Any:
-    return create_self_crag(
-        reflecting(issup),
-        lambda query: [document("Doc", text, source="notes")],
-        WordEvaluator(),
-        PagesWebSearch(),
-        **options,
-    )
+    found = [document("Doc", text, source="notes")]
+    parts = (lambda query: found), WordEvaluator(), PagesWebSearch()
+    return create("self_crag", reflecting(issup), None, *parts, **options)
 
 
 def instruct_rag(rationale: str = "", **options: Any) -> Any:
     says = rationale or "Document [1] names the author. The answer is Jane Austen."
-    return create_instruct_rag(
-        RunnableLambda(lambda messages: says),
-        lambda query: [document("Emma", source="notes")],
-        **options,
-    )
+    llm, found = RunnableLambda(lambda messages: says), [document("Emma", source="notes")]
+    return create("instruct_rag", None, llm, lambda query: found, **options)
 
 
 GRAPHS: Sequence[Callable[..., Any]] = (self_rag, crag, self_crag, instruct_rag)

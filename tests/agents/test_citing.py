@@ -16,8 +16,6 @@ from tests.providers import chat
 from tests.scripted import THREAD
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
-
-
 PLAIN = {"model_provider": "anthropic", "model_name": "m"}
 
 
@@ -74,9 +72,8 @@ def test_a_number_of_two_sources_is_not_annotated() -> None:
 
 
 def test_an_earlier_turns_sources_are_not_this_ones() -> None:
-    turn = create_agent(calling("emma"), [as_tool(self_rag(), name="emma")]).invoke(ASKED)[
-        "messages"
-    ]
+    agent = create_agent(calling("emma"), [as_tool(self_rag(), name="emma")])
+    turn = agent.invoke(ASKED)["messages"]
     cites: Any = {"messages": turn}
     assert CitationMiddleware().after_model(cites, Runtime())
     cites["messages"] = [*turn, HumanMessage("And then?"), AIMessage("She [1].")]
