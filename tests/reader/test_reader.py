@@ -19,6 +19,7 @@ from selfcorrect_rag.reader.reader import (
     QUESTION_TOKENS,
     TITLE_TOKENS,
     Passage,
+    PassageReading,
     ReaderCalibration,
     compare_title,
 )
@@ -217,9 +218,8 @@ def test_batches_hold_every_row_once_and_little_padding(threads: int) -> None:
     batches = split_batches(lengths, threads)
     assert sorted(i for batch in batches for i in batch) == list(range(501))
     padded = [len(batch) * max(lengths[i] for i in batch) for batch in batches]
-    assert max(p for p, batch in zip(padded, batches, strict=True) if len(batch) > 1) <= (
-        BATCH_TOKENS
-    )
+    several = [p for p, batch in zip(padded, batches, strict=True) if len(batch) > 1]
+    assert max(several) <= BATCH_TOKENS
     assert sum(padded) < 1.25 * sum(lengths)
     assert len(split_batches([150] * 5, threads)) >= min(threads, 5)
     assert split_batches([], threads) == []
@@ -255,18 +255,18 @@ def test_a_title_is_named_or_another_name(
     assert compare_title(question, title) == expected
 
 
+def logits(found: PassageReading) -> list[float]:
+    span = found.spans[0]
+    shares = (found.relevant, span.confidence, span.sentence_confidence)
+    return [math.log(share / (1 - share)) for share in shares]
+
+
 def test_a_title_shifts_relevance_and_confidence_and_no_title_changes_nothing() -> None:
     asked = "In what country is Vera?"
     reader, _ = word_reader("Norway", calibration=ReaderCalibration(title=(2.0, -3.0)))
     plain, _ = word_reader("Norway")
     for title, shift in (("Vera", 2.0), ("Mirambeau", -3.0), ("", 0.0), ("Hugo Vera", 0.0)):
         found, before = (read_one(r, "It is in Norway.", asked, title) for r in (reader, plain))
-        for one, other in (
-            (found.relevant, before.relevant),
-            (found.spans[0].confidence, before.spans[0].confidence),
-            (found.spans[0].sentence_confidence, before.spans[0].sentence_confidence),
-        ):
-            assert math.log(one / (1 - one)) == pytest.approx(
-                math.log(other / (1 - other)) + shift, abs=1e-3
-            )
+        expected = [logit + shift for logit in logits(before)]
+        assert logits(found) == pytest.approx(expected, abs=1e-3)
         assert found.spans[0].text == "Norway"

@@ -14,13 +14,11 @@ from tests.reader.scripted_network import word_reader
 from tests.reader.scripted_reader import ScriptedReader, reading
 
 
-def evaluator(
-    relevant: dict[str, float] | None = None,
-) -> tuple[ReaderEvaluator, ScriptedReader]:
+def evaluator(relevant: dict[str, float]) -> tuple[ReaderEvaluator, ScriptedReader]:
     """Over a reader that finds passages with these words so relevant."""
 
     def found(question: str, passage: Passage) -> Any:
-        sure = max((p for word, p in (relevant or {}).items() if word in passage.text), default=0.0)
+        sure = max((p for word, p in relevant.items() if word in passage.text), default=0.0)
         return reading(passage.text, {}, relevant=sure)
 
     scripted: Any = ScriptedReader(found)
@@ -41,10 +39,7 @@ def test_grades_go_from_one_end_of_the_scale_to_the_other_and_blanks_are_not_rea
 @pytest.mark.parametrize(
     ("text", "passage"),
     [
-        (
-            titled(Document("It is a novel.", metadata={"title": "Emma"})),
-            ("Emma", "It is a novel."),
-        ),
+        (titled(Document("A novel.", metadata={"title": "Emma"})), ("Emma", "A novel.")),
         ("A // B // C", ("A", "B // C")),
         ("See https://a.org/b//c for it", ("", "See https://a.org/b//c for it")),
         ("int x;\nint y; // the port", ("", "int x;\nint y; // the port")),
@@ -52,13 +47,13 @@ def test_grades_go_from_one_end_of_the_scale_to_the_other_and_blanks_are_not_rea
     ],
 )
 def test_a_title_stands_before_its_mark(text: str, passage: tuple[str, str]) -> None:
-    judge, reader = evaluator()
+    judge, reader = evaluator({})
     judge.score("Which?", [text])
     assert reader.calls == [[("Which?", passage)]]
 
 
 def test_its_thresholds_are_those_of_the_weights_and_its_identity_the_readers() -> None:
-    judge, _ = evaluator()
+    judge, _ = evaluator({})
     assert judge.thresholds == Thresholds(upper=0.5, lower=-0.25)
     one, other = (ReaderEvaluator(word_reader(word)[0]) for word in ("port", "host"))
     assert one.identity != other.identity

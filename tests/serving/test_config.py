@@ -113,13 +113,6 @@ def test_each_graph_takes_its_own_settings() -> None:
     assert (self_rag.passages, self_rag.depth, self_rag.mode) == (3, 5, "always")
 
 
-def test_the_reader_is_in_memory_once() -> None:
-    with Parts(ServingConfig()) as opened:
-        llm: Any = opened.llm
-        evaluator: Any = opened.evaluator
-        assert llm.reader is opened.reader is evaluator.reader
-
-
 class NoRetriever(BaseRetriever):
     def _get_relevant_documents(self, query: str, **_: Any) -> list[Any]:
         return []
@@ -183,7 +176,6 @@ def test_a_readers_folder_replaces_the_embedded_reader_for_answers_and_grades(
         assert parts.answers == f"the reader in {folder}"
     assert ServingConfig.from_environment(config.as_environment()) == config
     graded = ServingConfig(reader=folder, model="openai:gpt-4o-mini")
-    with Parts(graded) as parts:
-        assert parts.reader.calibration.title == (1.0, -1.0)
-    with Parts(ServingConfig(model=str(folder), engine="reader")) as parts:
-        assert parts.reader.calibration.title == (1.0, -1.0)
+    for chosen in (graded, ServingConfig(model=str(folder), engine="reader")):
+        with Parts(chosen) as parts:
+            assert parts.reader.calibration.title == (1.0, -1.0)

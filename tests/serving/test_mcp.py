@@ -127,13 +127,8 @@ def test_only_known_names_may_call(url: str, headers: dict[str, str], status: in
 async def test_a_search_that_needs_approval_is_not_made() -> None:
     web, opened = PagesWebSearch(), list[str]()
     llm = FakeListChatModel(responses=["Jane Austen."] * 9)
-    careful: Any = create_crag(
-        llm,
-        lambda query: [document("Vague.")],
-        WordEvaluator(),
-        web,
-        settings=CRAGSettings(approve_search=True),
-    )
+    given: Any = {"settings": CRAGSettings(approve_search=True)}
+    careful = create_crag(llm, lambda query: [document("Vague.")], WordEvaluator(), web, **given)
 
     def opening(name: str) -> Any:
         opened.append(name)

@@ -74,6 +74,8 @@ def test_a_killed_run_asks_only_what_is_missing(
     assert (cut / "out").read_bytes() == (whole / "out").read_bytes()
     assert len(second.asked) < len(critic.asked), "decided rows are not asked about again"
     assert len(again.asked) < len(shelf.asked)
+    with pytest.raises(BadRun, match=r"other settings \(seed\)"):
+        make(cut, second, again, seed=1)
     decision = lines(run_folder(cut / "out") / "decisions.jsonl")[0]
     assert decision["row"]["instruction"] == ROWS[0].instruction
     rows = lines(whole / "out")
@@ -83,19 +85,13 @@ def test_a_killed_run_asks_only_what_is_missing(
     assert {passage[:4] for some in passages for passage in some} <= {"T 0\n", "T 1\n", "T 2\n"}
 
 
-def test_a_retriever_that_fails_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(RetrievalFailed, match=r"the retriever .*refused"):
-        make(tmp_path, ScriptedCritic(), Shelf(2))
-
-
-def test_a_run_has_one_place_and_one_set_of_options(tmp_path: Path) -> None:
+def test_a_foreign_place_and_a_retriever_that_fails_end_the_run(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("words")
     with pytest.raises(BadRun, match="was not made by this command"):
         make(tmp_path, ScriptedCritic(), Shelf())
     (tmp_path / "out").unlink()
-    make(tmp_path, ScriptedCritic(), Shelf())
-    with pytest.raises(BadRun, match=r"other settings \(seed\)"):
-        make(tmp_path, ScriptedCritic(), Shelf(), seed=1)
+    with pytest.raises(RetrievalFailed, match=r"the retriever .*refused"):
+        make(tmp_path, ScriptedCritic(), Shelf(2))
 
 
 @pytest.mark.slow

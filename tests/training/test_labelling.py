@@ -29,18 +29,11 @@ def make(folder: Path, teacher: Teacher, number: int = 12, **given: Any) -> dict
 def test_rows_have_the_official_fields(tmp_path: Path) -> None:
     report = make(tmp_path, Teacher())
     rows = lines(tmp_path / "out")
-    assert [row["task"] for row in rows] == [
-        *["retrieval"] * 12,
-        *["multi_retrieval"] * 6,
-        *["relevance"] * 6,
-        *["groudness"] * 6,
-        *["utility"] * 12,
-    ]
+    numbers = {"retrieval": 12, "multi_retrieval": 6, "relevance": 6, "groudness": 6, "utility": 12}
+    assert [row["task"] for row in rows] == [name for name, n in numbers.items() for _ in range(n)]
     first = rows[0]
-    assert list(first) == [
-        *("key", "group", "task", "part", "instruction", "input"),
-        *("output", "token"),
-    ]
+    names = ["key", "group", "task", "part", "instruction", "input", "output", "token"]
+    assert list(first) == names
     assert first["instruction"] == CRITIQUE_PROMPTS["retrieval"].instructions
     assert first["input"] == "Task instruction: Who wrote book 0?"
     assert first["output"] == first["token"] in ("[Retrieval]", "[No Retrieval]")
