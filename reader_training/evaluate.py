@@ -191,8 +191,11 @@ def report_grades(name: str, measured: Sequence[Measured], thresholds: Threshold
         return auc([(g[0], g[2]) for g in every]), auc([(g[1], g[2]) for g in every])
 
     chance = random.Random(0)
-    drawn_areas = [areas(chance.choices(graded, k=len(graded))) for _ in range(RESAMPLES)]
-    low, high = (sorted(a - b for a, b in drawn_areas)[round(q * RESAMPLES)] for q in (0.025, 0.97))
+    resampled = (chance.choices(graded, k=len(graded)) for _ in range(RESAMPLES))
+    # An area needs passages of both kinds, which a sample of few questions may lack.
+    both = (some for some in resampled if len({g[2] for grades in some for g in grades}) == 2)
+    gains = sorted(a - b for a, b in map(areas, both))
+    low, high = (gains[round(q * (len(gains) - 1))] for q in (0.025, 0.975))
     reader, rule = areas(graded)
     grades = [(r, state == 1) for some in graded for r, _, state in some]
     action = measure(judge_grades(measured), thresholds).action_accuracy
