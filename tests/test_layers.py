@@ -138,6 +138,8 @@ def test_the_house_is_small() -> None:
     assert sum(lines.values()) <= 18_000
     assert len(core) <= 75
     assert sum(lines[path] for path in core) <= 9_500
+    tests = (PACKAGE.parent / "tests").rglob("*.py")
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests) <= 18_000
     rooms = {room_of(module) for module in IMPORTS}
     assert len(rooms) <= 24
     assert len(FLOORS) <= 10
