@@ -81,9 +81,8 @@ def test_a_variant_of_several_sweeps_is_asked_once() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_answers(kind: str) -> None:
     parts = ScriptedParts()
-    outcome = answer(
-        f"{kind}:mode=always" if kind in ("self_rag", "self_crag") else kind, parts=parts
-    )
+    mode = ":mode=always" if kind in ("self_rag", "self_crag") else ""
+    outcome = answer(f"{kind}{mode}", parts=parts)
     assert outcome.error == ""
     assert outcome.retrieved == bool(parts.queries) == (kind != "no_retrieval")
     assert outcome.model_calls > 0
@@ -114,9 +113,8 @@ def test_passages_that_come_along_are_read_in_place_of_retrieval() -> None:
 
 def test_the_task_gives_instruction_and_options() -> None:
     parts = ScriptedParts()
-    question = Question(
-        "q", "It was Lind.", ("true",), task="pubhealth", choices={"true": "true", "false": "false"}
-    )
+    choices = {"true": "true", "false": "false"}
+    question = Question("q", "It was Lind.", ("true",), task="pubhealth", choices=choices)
     answer("self_rag:mode=always", question, parts)
     assert TASK_INSTRUCTIONS["pubhealth"] in parts.llm.calls[-1][0]
     parts = ScriptedParts()

@@ -17,9 +17,8 @@ QUESTIONS = [Question(f"q{n}", f"question {n}", ("x",)) for n in range(20)]
 
 
 def run(questions: list[Question], methods: Any, out: Path, **options: Any) -> Run:
-    return run_methods(
-        questions, methods if isinstance(methods, list) else [methods], out, **options
-    )
+    several = methods if isinstance(methods, list) else [methods]
+    return run_methods(questions, several, out, **options)
 
 
 @pytest.mark.parametrize("form", ["sync", "async"])

@@ -60,18 +60,11 @@ ROWS: dict[str, dict[str, Any]] = {
 def test_what_is_read_of_each_format() -> None:
     read = {name: question_of(row, 7) for name, row in ROWS.items()}
     assert read.keys() == FORMATS.keys()
-    assert {name: q.answers for name, q in read.items()} == {
-        "arc": ("B",),
-        "asqa": ("Ada", "Bo"),
-        "pubhealth": ("false",),
-        "pubmedqa": ("maybe",),
-        "popqa": ("Ada", "A."),
-        "triviaqa": ("Ada", "Bo"),
-        "nq": ("Ada",),
-        "2wikimultihopqa": ("Ada",),
-        "yes-no": ("yes",),
-        "qa": ("3",),
-    }
+    several = {"asqa": ("Ada", "Bo"), "popqa": ("Ada", "A."), "triviaqa": ("Ada", "Bo")}
+    single = {"arc": "B", "pubhealth": "false", "pubmedqa": "maybe", "yes-no": "yes", "qa": "3"}
+    single |= {"nq": "Ada", "2wikimultihopqa": "Ada"}
+    expected = {**several, **{name: (answer,) for name, answer in single.items()}}
+    assert {name: question.answers for name, question in read.items()} == expected
     assert asked(read["arc"]) == "What is tin?\nA: a gas\nB: a metal"
     assert asked(read["pubhealth"]) == "Tea cures all."
     assert list(read["pubmedqa"].choices) == ["yes", "no", "maybe"]
@@ -129,10 +122,9 @@ def test_files_of_all_kinds_give_the_same_questions(
     elif form == "jsonl":
         text = "\ufeff" + "\n\n".join(json.dumps(row) for row in rows)
     else:
-        made: Any = {"list": rows, "data": {"data": rows}, "by_id": {r["id"]: r for r in rows}}[
-            form
-        ]
-        text = json.dumps(made, indent=2 if form == "list" else None)
+        by_id = {row["id"]: row for row in rows}
+        made: Any = {"list": rows, "data": {"data": rows}, "by_id": by_id}
+        text = json.dumps(made[form], indent=2 if form == "list" else None)
     suffix = {"tsv": ".tsv", "csv": ".csv"}.get(form, ".json")
     file = tmp_path / f"questions{suffix}{'.gz' if zipped else ''}"
     file.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
@@ -241,14 +233,5 @@ OUTCOMES = [
 
 
 def test_every_row_is_counted() -> None:
-    counted = count(OUTCOMES)
-    assert counted == {
-        "rows": 4,
-        "answered": 2,
-        "refused": 1,
-        "failed": 1,
-        "cited": 1,
-        "retrieved": 3,
-        "searched": 1,
-        "corrected": 2,
-    }
+    ends = {"rows": 4, "answered": 2, "refused": 1, "failed": 1}
+    assert count(OUTCOMES) == {**ends, "cited": 1, "retrieved": 3, "searched": 1, "corrected": 2}

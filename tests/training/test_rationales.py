@@ -36,9 +36,8 @@ def test_rows_and_report(tmp_path: Path) -> None:
     report = make(tmp_path, teacher)
     rows = lines(out)
     assert [row["question"] for row in rows] == [f"Who is {i}?" for i in range(12)]
-    assert list(rows[0]) == [
-        *("question", "answers", "documents", "rationale", "consistent", "prompt", "completion"),
-    ]
+    names = ["question", "answers", "documents", "rationale", "consistent", "prompt", "completion"]
+    assert list(rows[0]) == names
     assert [d["title"] for d in rows[0]["documents"]] == ["t4", "t3", "t2", "t1", "t0"]
     assert rows[1]["completion"] == [{"role": "assistant", "content": "It is a1."}]
     assert "Who is 1?" in rows[1]["prompt"][0]["content"]
