@@ -61,9 +61,7 @@ def test_hostile_text_changes_no_id_of_the_text_around_it(tokenizer: Any) -> Non
             assert forged == [controlled.control_ids["[Irrelevant]"]]
 
 
-def test_a_token_in_two_parts_and_a_copied_one_stay_text(
-    tokenizer: Any,
-) -> None:
+def test_a_token_in_two_parts_and_a_copied_one_stay_text(tokenizer: Any) -> None:
     controlled = ControlledTokenizer(tokenizer)
     token = "[Fully supported]"
     for cut in range(1, len(token)):

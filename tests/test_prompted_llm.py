@@ -86,6 +86,9 @@ def test_a_critic_judges_and_the_model_writes() -> None:
     whole = Instance(QUESTION, output="Jane Austen.", segment="Jane Austen.")
     whole = whole._replace(evidence="Emma (novel)\nEmma is a novel by Jane Austen.")
     assert critic.prompts == [ISREL.prompt(whole), joint_critique_prompt([ISSUP, ISUSE], whole)]
+    (segment,) = generate(PromptedReflectionLLM(Provider(answer=lambda p: "4")))
+    groups = [reflection["group"] for reflection in segment["reflections"]]
+    assert groups == [Group.ISUSE], "support is not asked for without evidence"
 
 
 def test_refused_options_are_left_out_from_then_on() -> None:
@@ -98,9 +101,8 @@ def test_refused_options_are_left_out_from_then_on() -> None:
 
 def test_failed_and_malformed_critiques_are_absent() -> None:
     for said, failed in ((RateLimited(), 2), ("[Maybe]", 0)):
-        llm = PromptedReflectionLLM(
-            Provider(answer=lambda p, said=said: "Jane Austen." if writes(p) else said)
-        )
+        model = Provider(answer=lambda p, said=said: "Jane Austen." if writes(p) else said)
+        llm = PromptedReflectionLLM(model)
         (segment,) = generate(llm, NOVEL)
         assert (segment["text"], segment["reflections"]) == ("Jane Austen.", [])
         assert (llm.counts["failed"], llm.counts["absent"]) == (failed, 3)
@@ -125,11 +127,6 @@ async def test_without_any_answer_the_model_failed_and_one_is_enough() -> None:
         graph = create_self_rag(Provider(answer=half, **LOGPROBS), lambda query: PASSAGES)
         dropped = [c["dropped"] for c in graph.invoke(ASKED)["candidates"]]
         assert dropped == ["pruned by ISREL", first, last]
-
-
-def test_support_is_not_asked_for_without_evidence() -> None:
-    (segment,) = generate(PromptedReflectionLLM(Provider(answer=lambda p: "4")))
-    assert [reflection["group"] for reflection in segment["reflections"]] == [Group.ISUSE]
 
 
 def test_an_answer_cut_at_a_limit_says_so() -> None:

@@ -10,6 +10,7 @@ from selfcorrect_rag import create_instruct_rag, create_self_rag
 from selfcorrect_rag.nodes.write_answer import cited_content, cited_message
 from selfcorrect_rag.state import Citation, Segment
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.test_faults import FORMS
 
 ASKED: Any = {"messages": [("user", "Who?")]}
 
@@ -24,14 +25,13 @@ def graph() -> Any:
     return create_self_rag(ScriptedReflectionLLM(write=write), lambda _: [document("A")])
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 @pytest.mark.parametrize("given", [ASKED, {"question": "Who?"}], ids=["messages", "question"])
 async def test_the_reply_is_streamed_once_with_its_citations(given: Any, form: str) -> None:
     if form == "async":
-        chunks = [c async for c, _ in graph().astream(given, stream_mode="messages")]
+        (chunk,) = [c async for c, _ in graph().astream(given, stream_mode="messages")]
     else:
-        chunks = [c for c, _ in graph().stream(given, stream_mode="messages")]
-    (chunk,) = chunks
+        (chunk,) = [c for c, _ in graph().stream(given, stream_mode="messages")]
     assert chunk.text == "Part 1. [1] Part 2. [1] Part 3. [1]"
     assert chunk.usage_metadata["output_tokens"] == 31
     assert chunk.content[0]["annotations"][0]["title"] == "A"
@@ -48,7 +48,7 @@ def test_the_reply_is_one_message_of_standard_blocks() -> None:
     assert graph().invoke({"question": "Who?"})["messages"] == []
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 async def test_stream_events_v3_has_the_custom_events_and_the_output(form: str) -> None:
     if form == "async":
         run = await graph().astream_events(ASKED, version="v3")

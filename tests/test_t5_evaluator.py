@@ -58,13 +58,14 @@ def test_scores_are_those_of_each_pair_alone_in_any_batches(
     assert (len(passes) > 1) == (tokens < 9000)
 
 
-def test_nothing_to_ask_is_no_forward_pass() -> None:
-    evaluator, passes = make(), []
-    evaluator._model.register_forward_pre_hook(lambda *_: passes.append(1))
+def test_nothing_to_ask_is_no_forward_pass_and_a_call_waits_for_another() -> None:
+    evaluator, passes = make(), list[bool]()
+    evaluator._model.register_forward_hook(lambda *_: passes.append(evaluator._lock.locked()))
     assert evaluator.score(QUESTION, ["", " \n"]) == [-1, -1]
     assert passes == []
     middle = evaluator.score(QUESTION, ["", PASSAGES[0], "\t"])
     assert middle == pytest.approx([-1, clamped(plain_score(QUESTION, PASSAGES[0])), -1], abs=1e-5)
+    assert (passes, evaluator._lock.locked()) == ([True], False)
 
 
 def test_a_saved_checkpoint_scores_alike(tmp_path: Path, evaluator: T5Evaluator) -> None:
@@ -128,13 +129,6 @@ async def test_concurrent_callers_do_not_mix_and_a_bad_pair_fails_only_its_call(
     for scores, expected in zip(given, alone * 2, strict=True):
         assert scores == pytest.approx(expected, abs=1e-5)
     assert isinstance(bad, EvaluatorFailed)
-
-
-def test_a_call_waits_until_another_has_ended() -> None:
-    evaluator, locked = make(), list[bool]()
-    evaluator._model.register_forward_hook(lambda *_: locked.append(evaluator._lock.locked()))
-    evaluator.score(QUESTION, PASSAGES[:1])
-    assert (locked, evaluator._lock.locked()) == ([True], False)
 
 
 def ids(question: str, passage: str) -> list[int]:

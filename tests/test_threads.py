@@ -57,9 +57,7 @@ FATES = ("answered", "failed", "paused")
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(sorted(INPUTS)), st.sampled_from(FATES)),
-        min_size=1,
-        max_size=4,
+        st.tuples(st.sampled_from(sorted(INPUTS)), st.sampled_from(FATES)), min_size=1, max_size=4
     ),
     st.booleans(),
 )

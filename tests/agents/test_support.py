@@ -30,18 +30,15 @@ def test_issup_of_the_answers_segments(make: Any, issup: Any, partly: str, fully
         assert found == (f"{reason}{result['answer']!r}" if reason else "")
 
 
-def test_an_answer_without_evidence_lacks_support() -> None:
-    lacking = missing_support(asked(self_rag(retrieval=0.0)))
-    assert lacking == "written without evidence: 'Unread: Who?'"
-
-
-def test_one_unsupported_segment_is_enough() -> None:
+def test_one_unsupported_segment_is_enough_and_evidence_is_needed() -> None:
     result = asked(self_rag())
     (good, *_) = [c for c in result["candidates"] if c["chosen"]]
     bad = {**good, "depth": 1, "judgements": {"ISSUP": NONE}}
     unchosen = {**bad, "chosen": False}
     assert missing_support({**result, "candidates": [*result["candidates"], unchosen]}) == ""
     assert "No support" in missing_support({**result, "candidates": [*result["candidates"], bad]})
+    lacking = missing_support(asked(self_rag(retrieval=0.0)))
+    assert lacking == "written without evidence: 'Unread: Who?'"
 
 
 NOTHING = "no knowledge was judged relevant, the action was "
