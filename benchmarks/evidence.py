@@ -17,6 +17,7 @@ import platform
 import re
 import shutil
 import sys
+import tempfile
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -168,8 +169,10 @@ def _hotpotqa() -> list[Asked]:
 
 
 def _own_files() -> list[Asked]:
+    with tempfile.TemporaryDirectory() as folder:
+        missing = write_texts(Path(folder))
     found = []
-    for row in lines(OWN):
+    for row in (row for row in lines(OWN) if row["file"] not in missing):
         answers = tuple(row["answers"])
         question = Question(row["id"], row["question"], answers, unanswerable=not answers)
         found.append(Asked(question, _is_from(row["file"], answers, tidy(row["sentence"]))))

