@@ -13,6 +13,9 @@ from selfcorrect_rag.models import (
     VLLMReflectionLLM,
     VLLMServerReflectionLLM,
 )
+from selfcorrect_rag.models.checkpoints import load_tokenizer
+from selfcorrect_rag.models.critic import Critic
+from selfcorrect_rag.models.engines.vllm import VLLMEngine
 from tests.conftest import random_model
 from tests.engine_contract import EngineContract, assert_alike, reference  # noqa: F401
 from tests.test_checkpoint_tokenizers import TEXTS, checkpoint_folder, prompt
@@ -66,6 +69,21 @@ def test_the_engine_reads_the_ids_of_the_official_inference(official: Path) -> N
                 plain.generate_segments(prompts[:20], max_tokens=4),
                 llm.generate_segments(prompts[:20], max_tokens=4),
             )
+
+
+def test_a_critic_on_vllm_answers_as_on_transformers(checkpoint: Path) -> None:
+    from tests.test_critic import answers, inputs
+
+    given = []
+    for critic in (
+        Critic.from_pretrained(checkpoint, device="cpu"),
+        Critic(VLLMEngine(str(checkpoint), CPU), load_tokenizer(checkpoint)),
+    ):
+        with critic:
+            given.append(answers(critic, inputs()))
+    for expected, answer in zip(*given, strict=True):
+        assert answer.token == expected.token
+        assert answer.probability == pytest.approx(expected.probability, abs=2e-3)
 
 
 def test_a_step_takes_as_much_as_vllms_own_batch_class(engine: VLLMReflectionLLM) -> None:
