@@ -70,6 +70,7 @@ def test_no_other_thresholds_are_better(judged: list[Judged], worth: float) -> N
 def test_of_equals_the_most_cautious_are_chosen() -> None:
     judged = rows((0.5, True), (-0.5, False))
     assert calibrate(judged, ambiguous_worth=1.0).thresholds == Thresholds(upper=1.0, lower=-1.0)
+    assert calibrate(judged) == calibrate(judged, ambiguous_worth=0.75)
 
 
 def test_measuring_other_rows() -> None:
@@ -96,6 +97,6 @@ def test_calibration_needs_both_kinds(judged: list[Judged]) -> None:
 
 
 def test_a_worth_off_the_scale() -> None:
-    for worth in (-0.01, 75):
+    for worth in (-0.01, 1.01):
         with pytest.raises(ValueError, match="0 to 1"):
             measure(rows((0.5, True)), POPQA, ambiguous_worth=worth)
