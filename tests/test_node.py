@@ -261,7 +261,7 @@ def test_crag_grades_and_refines_again_only_what_changed() -> None:
     evaluator.thresholds = Thresholds(upper=0.6, lower=-0.6)
     assert asked("Vague.", "Gold.") == 3
     kept: list[list[str]] = []
-    for _ in range(2):  # a filter of one's own is not cached
+    for _ in range(2):  # a filter that the caller gives is not cached
         asked("Vague.", "Gold.", strip_filter=lambda _, strips: kept.append(strips) or [True])
     assert kept == [["Vague."], ["Gold."]] * 2
 
