@@ -10,8 +10,8 @@ from typing_extensions import TypedDict
 
 
 class Turn(TypedDict, total=False):
-    """A question ``FILE|HELD|NAME``: where the call is recorded, and whether it is held back until
-    there is a file ``FILE.released``."""
+    """A question ``FILE|CALLS|NAME``: where the call is recorded, and how many calls are answered
+    at once; later ones wait for a file ``FILE.released``. Nothing: all are answered at once."""
 
     question: str
     answer: str
@@ -19,11 +19,13 @@ class Turn(TypedDict, total=False):
 
 async def model(state: Turn) -> Turn:
     """Record the process and the name, wait, and answer; a name with ``fails`` fails."""
-    path, held, name = state["question"].split("|")
+    path, most, name = state["question"].split("|")
     with open(path, "a", encoding="utf-8") as file:
         file.write(f"{os.getpid()} {name}\n")
     await asyncio.sleep(0)
-    while held and not os.path.exists(f"{path}.released"):
+    with open(path, encoding="utf-8") as file:
+        is_held = most and len(file.readlines()) > int(most)
+    while is_held and not os.path.exists(f"{path}.released"):
         await asyncio.sleep(0.02)
     if "fails" in name and not os.path.exists(f"{path}.mended"):
         raise ValueError("no answer")
