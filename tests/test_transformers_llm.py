@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.tracers.context import collect_runs
 
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import TransformersReflectionLLM
@@ -76,14 +76,9 @@ def test_sampling(llm: TransformersReflectionLLM) -> None:
 
 
 def test_choices_are_tagged_to_stay_out_of_token_streams(llm: TransformersReflectionLLM) -> None:
-    tags: list[list[str]] = []
-
-    class Watch(BaseCallbackHandler):
-        def on_llm_start(self, *args: object, **kwargs: object) -> None:
-            tags.append(kwargs["tags"])  # type: ignore[arg-type]
-
-    llm.choose([decision_prompt("Who?")], Group.RETRIEVE, callbacks=[Watch()])
-    assert "nostream" in tags[0]
+    with collect_runs() as collector:
+        llm.choose([decision_prompt("Who?")], Group.RETRIEVE)
+    assert "nostream" in (collector.traced_runs[0].tags or [])
 
 
 async def test_a_cancelled_call_stops_computing(llm: TransformersReflectionLLM) -> None:

@@ -28,30 +28,25 @@ def found(retriever: Any, query: str = "Who wrote Emma?") -> list[Document]:
     return documents
 
 
-def scored(documents: list[Document]) -> list[Any]:
-    keys = ("relevance_score", "action", "knowledge")
-    return [(d.page_content, *(d.metadata[key] for key in keys)) for d in documents]
-
-
-WEB = ("Gold of the web.", 0.9)
+WEB = ("Gold of the web.", 0.9, "external")
+UNSCORED = [(text, None, "external") for text in ("Gold of the web.", "Worthless.")]
 
 
 @pytest.mark.parametrize(
-    ("texts", "wanted"),
+    ("texts", "settings", "action", "wanted"),
     [
-        (CORRECT, [("Gold is here.", 0.9, "correct", "internal")]),
-        (
-            AMBIGUOUS,
-            [("Vague words.", 0.0, "ambiguous", "internal"), (*WEB, "ambiguous", "external")],
-        ),
-        ([], [(*WEB, "incorrect", "external")]),
+        (CORRECT, {}, "correct", [("Gold is here.", 0.9, "internal")]),
+        (AMBIGUOUS, {}, "ambiguous", [("Vague words.", 0.0, "internal"), WEB]),
+        ([], {}, "incorrect", [WEB]),
+        (["Noise."], {"select": False}, "incorrect", UNSCORED),
     ],
 )
-def test_what_is_kept_and_why(texts: list[str], wanted: list[Any]) -> None:
-    documents = found(corrective(*texts))
-    assert scored(documents) == wanted
-    crag = run(texts)
-    assert [d.page_content for d in documents] == [d.page_content for d in crag["knowledge"]]
+def test_what_is_kept_and_why(texts: list[str], settings: Any, action: str, wanted: Any) -> None:
+    documents = found(corrective(*texts, settings=settings))
+    data = [(d.page_content, d.metadata) for d in documents]
+    assert [(text, m["relevance_score"], m["knowledge"]) for text, m in data] == wanted
+    assert {m["action"] for _, m in data} == {action}
+    assert [d.page_content for d in run(texts, **settings)["knowledge"]] == [t for t, _ in data]
 
 
 def test_what_was_judged_irrelevant_is_left_out() -> None:
@@ -61,11 +56,6 @@ def test_what_was_judged_irrelevant_is_left_out() -> None:
     assert run(["Gold."], strip_threshold=1.0)["knowledge"]
     low: Any = {"settings": {"strip_threshold": -1.0, "lower": 0.5, "upper": 0.6}}
     assert [d.page_content for d in found(corrective("Gold.", "Vague.", **low))] == ["Gold."]
-
-
-def test_what_nothing_scored_has_no_score() -> None:
-    documents = found(corrective("Noise.", settings={"select": False}))
-    assert [d.metadata["relevance_score"] for d in documents] == [None, None]
 
 
 def calling(retriever: Any, **options: Any) -> Any:

@@ -28,6 +28,7 @@ from tests.agents.scripted import (
 from tests.crag_runs import WordEvaluator
 from tests.providers import chat
 from tests.scripted import NONE, THREAD, document
+from tests.test_faults import FORMS, ask
 
 
 def agent(model: Any, graph: Any, tools: Any = (), **options: Any) -> Any:
@@ -79,20 +80,17 @@ def test_without_a_mark_the_model_reads_all_that_was_judged_relevant() -> None:
     assert "Worthless" not in evidence
 
 
-def test_it_refuses_and_calls_no_model() -> None:
-    model = saying()
-    result = agent(model, self_rag(NONE)).invoke(say("Who?"), THREAD)
-    assert [m.content for m in result["messages"]] == ["Who?", REFUSAL]
-    assert model.read == []
-    assert result["refused"].startswith("[No support / Contradictory]: ")
-    assert result["grounding"]["answer"], "what was refused can be looked at"
-
-
-async def test_how_much_support_is_needed_is_a_choice() -> None:
-    for issup, support, refused in ((PARTLY, "fully", True), (NONE, None, False)):
-        grounded = agent(saying(), self_rag(issup), support=support, refusal="No.")
-        result = await grounded.ainvoke(say("Who?"), THREAD)
-        assert result["messages"][-1].text == ("No." if refused else "Jane Austen [1].")
+@FORMS
+async def test_it_refuses_without_enough_support_and_calls_no_model(form: str) -> None:
+    cases = (NONE, "partly", "[No support"), (PARTLY, "fully", "[Partially "), (NONE, None, "")
+    for issup, support, why in cases:
+        model = saying()
+        grounded = agent(model, self_rag(issup), support=support, refusal="No.")
+        result = await ask(grounded, form, say("Who?"), THREAD)
+        said = [m.text for m in result["messages"]]
+        assert said == ["Who?", "No." if why else "Jane Austen [1]."]
+        assert (len(model.read), result["refused"][:11]) == (not why, why)
+        assert result["grounding"]["answer"], "what was refused can be looked at"
 
 
 def test_a_refusal_is_of_its_turn_alone() -> None:

@@ -1,10 +1,10 @@
 """A graph as a tool: content and artifact, parallel calls, pauses, errors, contexts."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.documents import Document
 from langchain_core.messages import AIMessageChunk, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
@@ -18,6 +18,7 @@ from tests.crag_runs import PagesWebSearch, WordEvaluator
 from tests.four_graphs import build
 from tests.providers import chat
 from tests.scripted import THREAD, document
+from tests.test_faults import FORMS, ask
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
 
@@ -26,19 +27,26 @@ def call(question: str = "Who?") -> Any:
     return {"name": "any", "args": {"question": question}, "id": "1", "type": "tool_call"}
 
 
+def citing(*documents: Document, **options: Any) -> Any:
+    """CRAG whose answer cites the first document."""
+    return create_crag(chat("She did [1]."), lambda query: [*documents], WordEvaluator(), **options)
+
+
+PAGE = document("Doc", "Gold is here.", source="notes", page=3, heading="The sea\n road")
+
+
 @pytest.mark.parametrize(
-    ("make", "said", "title"),
+    ("graph", "content"),
     [
-        (self_rag, "Emma for Who? [1]", "Emma"),
-        (lambda: crag(llm=chat("She did [1].")), "She did [1].", "Doc"),
-        (self_crag, "Doc for Who? [1]", "Doc"),
-        (instruct_rag, "The answer is Jane Austen. [1]", "Emma"),
+        (self_rag(), "Emma for Who? [1]\n\nSources:\n[1] Emma (notes)"),
+        (self_crag(), "Doc for Who? [1]\n\nSources:\n[1] Doc (notes)"),
+        (instruct_rag(), "The answer is Jane Austen. [1]\n\nSources:\n[1] Emma (notes)"),
+        (citing(PAGE), "She did [1].\n\nSources:\n[1] Doc (notes), page 3, The sea road"),
     ],
 )
 async def test_the_content_is_the_cited_answer_and_the_artifact_everything(
-    make: Callable[[], Any], said: str, title: str
+    graph: Any, content: str
 ) -> None:
-    graph, content = make(), f"{said}\n\nSources:\n[1] {title} (notes)"
     tool, plain = as_tool(graph), graph.invoke({"question": "Who?"})
     assert tool.name == graph.get_name()
     for message in (tool.invoke(call()), await tool.ainvoke(call())):
@@ -50,18 +58,10 @@ async def test_the_content_is_the_cited_answer_and_the_artifact_everything(
 
 
 def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
-    web = PagesWebSearch(ValueError("down"))
-    graph = create_crag(chat("I do not know."), lambda query: [], WordEvaluator(), web)
-    lines = as_tool(graph).invoke({"question": "Who?"}).splitlines()
-    assert lines[:3] == ["I do not know.", "", "Sources: none"]
-    assert "Note: web search (pages): the search raised ValueError: down" in lines
-
-
-def test_a_source_has_its_page_and_heading() -> None:
-    found = document("Doc", "Gold is here.", source="notes", page=3, heading="The sea\n road")
-    graph = create_crag(chat("She did [1]."), lambda query: [found], WordEvaluator())
+    graph = citing(web_search=PagesWebSearch(ValueError("down")))
     content = as_tool(graph).invoke({"question": "Who?"})
-    assert content.endswith("[1] Doc (notes), page 3, The sea road")
+    assert "\n\nSources: none\n" in content
+    assert "\nNote: web search (pages): the search raised ValueError: down\n" in f"{content}\n"
 
 
 def test_context_is_the_tools_not_the_agents() -> None:
@@ -103,28 +103,15 @@ def test_parallel_calls_do_not_mix_even_with_a_checkpointer_of_the_graphs_own() 
     assert not graph.get_state(THREAD).values
 
 
-def answers(paused: Any) -> Command[Any]:
-    """Another query for each pause, made from its own."""
-    return Command(
-        resume={i.id: {"query": f"more {i.value['query']}"} for i in paused["__interrupt__"]}
-    )
-
-
-def approved(result: Any) -> list[tuple[str, str]]:
-    return [(m.artifact["question"], m.artifact["web_query"]) for m in tool_messages(result)]
-
-
-EACH_ITS_OWN = [(q, f"more Question {q[-2]}") for q in QUESTIONS]
-
-
-async def test_pauses_inside_parallel_calls_resume_each_with_its_own_answer() -> None:
+@FORMS
+async def test_pauses_inside_parallel_calls_resume_each_with_its_own_answer(form: str) -> None:
     agent = questioning(crag("Noise."), context=APPROVE)
-    paused = agent.invoke(ASKED, THREAD)
-    assert len(paused["__interrupt__"]) == 4
-    assert approved(agent.invoke(answers(paused), THREAD)) == EACH_ITS_OWN
-    other: Any = {"configurable": {"thread_id": "2"}}
-    paused = await agent.ainvoke(ASKED, other)
-    assert approved(await agent.ainvoke(answers(paused), other)) == EACH_ITS_OWN
+    pauses = (await ask(agent, form, ASKED, THREAD))["__interrupt__"]
+    assert len(pauses) == 4
+    replies = {pause.id: {"query": f"more {pause.value['query']}"} for pause in pauses}
+    said = tool_messages(await ask(agent, form, Command(resume=replies), THREAD))
+    queries = [(m.artifact["question"], m.artifact["web_query"]) for m in said]
+    assert queries == [(q, f"more Question {q[-2]}") for q in QUESTIONS]
 
 
 def test_calls_that_langgraph_mixes_are_an_error() -> None:
