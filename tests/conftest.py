@@ -13,9 +13,10 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.models.t5 import T5Config, T5ForSequenceClassification, T5Tokenizer
 
 from selfcorrect_rag.models import TransformersReflectionLLM
 from selfcorrect_rag.models.checkpoints import load_tokenizer
@@ -84,14 +85,31 @@ def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-def talkative(bias: float = 3.0, **options: object) -> TransformersReflectionLLM:
+def talkative(bias: float = 3.0) -> TransformersReflectionLLM:
     """A random model that often emits reflection tokens, of every group."""
     tokenizer = byte_level_tokenizer()
     model = random_model(len(tokenizer))
     with torch.no_grad():
         ids = [tokenizer.convert_tokens_to_ids(token) for token in (*CONTROL_TOKENS, "</s>")]
         model.lm_head.weight[ids] *= bias
-    return TransformersReflectionLLM.from_model(model, tokenizer, **options)
+    return TransformersReflectionLLM.from_model(model, tokenizer)
+
+
+def t5_tokenizer() -> T5Tokenizer:
+    """Letters, in a Unigram like the real one's: NFKC, special tokens among the pieces."""
+    letters = [(c, -5.0) for c in "abcdefghijklmnopqrstuvwxyzEISPW0123456789[]</>_:?.!,"]
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), *letters]
+    words = [("▁is", -3.0), ("▁novel", -3.0)]
+    tokenizer = T5Tokenizer(vocab=[*pieces, *words], extra_ids=2)
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFKC()
+    return tokenizer
+
+
+def t5(**options: Any) -> T5ForSequenceClassification:
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
+    given = {"vocab_size": len(t5_tokenizer()), "decoder_start_token_id": 0, "num_labels": 1}
+    return T5ForSequenceClassification(T5Config(**sizes | given | options)).eval()
 
 
 @pytest.fixture(scope="session")

@@ -30,11 +30,6 @@ def last_case(prompt: str) -> str:
     return prompt.rsplit("\n\n##\n", 1)[1]
 
 
-def rule(prompt: str) -> str:
-    """Text before the case: in a joined prompt, how to answer it."""
-    return prompt.rsplit("\n\n##\n", 2)[1]
-
-
 def writes(prompt: str) -> bool:
     return prompt.startswith("Answer the question.")
 
@@ -59,32 +54,13 @@ def reader(prompt: str) -> list[Any]:
     full = "novel by Jane Austen" in case
     support = "[Fully supported]" if full else "[Partially supported]"
     utility = [("5", 0.5, {"4": 0.25, "1": 0.25})]
-    if "Score" not in rule(prompt) and "Score:" not in case:
+    if "Score" not in "".join(prompt.rsplit("\n\n##\n", 2)[1:]):  # how to answer, and the case
         return utility
     score = [("[", 1.0), (support[1:5], 0.75, {"No": 0.25}), (support[5:], 1.0)]
     return [("Score:", 1.0), (" ", 1.0), *score, ("\nPerceived utility: ", 1.0), *utility]
 
 
-def opinion(prompt: str) -> list[Any]:
-    """The same of Middlemarch, and of passages where yes or no is asked for."""
-    if writes(prompt):
-        return [("George Eliot", 0.5), (".", 0.5)]
-    if prompt.startswith("Refer to the documents"):
-        return [("George Eliot [1].", 1.0)]
-    if prompt.startswith("Given a question, does"):
-        asked = prompt[prompt.rindex("Question:") :]
-        numbers = re.findall(r'<document number="(\d+)"', asked)
-        lines = [[(f"\n{n}:", 1.0), (" yes", 0.75, {" no": 0.25})] for n in numbers]
-        return [piece for line in lines for piece in line] or [("yes", 0.75, {"no": 0.25})]
-    case = last_case(prompt)
-    if numbers := re.findall(r"^Evidence (\d+):", case, re.MULTILINE):
-        lines = [[(f"{n}: ", 1.0), ("[Rel", 0.9, {"[Ir": 0.1}), ("evant]\n", 1.0)] for n in numbers]
-        return [piece for line in lines for piece in line]
-    return reader(prompt)
-
-
 def hard(answers: Callable[[str], list[Any]]) -> Callable[[str], str]:
-    """The same opinions as text alone."""
     return lambda prompt: "".join(piece[0] for piece in answers(prompt))
 
 

@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from pydantic import PrivateAttr
+from pydantic import Field, PrivateAttr
 
 Piece = tuple[str, float] | tuple[str, float, dict[str, float]]
 """A token of an answer, its probability, and those of what could have stood in its place."""
@@ -51,16 +51,12 @@ class Provider(BaseChatModel):
     """Options that it knows; others are ignored."""
     refuses: frozenset[str] = frozenset()
     """Options that it answers with an error."""
-    _calls: list[tuple[str, dict[str, Any]]] = PrivateAttr(default_factory=list)
+    calls: list[tuple[str, dict[str, Any]]] = Field(default_factory=list)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     @property
-    def calls(self) -> list[tuple[str, dict[str, Any]]]:
-        return list(self._calls)
-
-    @property
     def prompts(self) -> list[str]:
-        return [prompt for prompt, _ in self._calls]
+        return [prompt for prompt, _ in self.calls]
 
     @property
     def _llm_type(self) -> str:
@@ -74,7 +70,7 @@ class Provider(BaseChatModel):
     def _message(self, messages: list[BaseMessage], options: dict[str, Any]) -> AIMessage:
         prompt = "\n".join(str(message.content) for message in messages)
         with self._lock:
-            self._calls.append((prompt, options))
+            self.calls.append((prompt, options))
         if refused := self.refuses & options.keys():
             raise Refused(f"unknown: {sorted(refused)}")
         given = self.answer(prompt)

@@ -18,19 +18,18 @@ Probabilities = Mapping[str, float]
 THREAD: Any = {"configurable": {"thread_id": "1"}}
 
 
-def reflection(given: Probabilities, position: int = 0, token: str | None = None) -> Reflection:
+def reflection(given: Probabilities, position: int = 0) -> Reflection:
     """A reflection with these *probabilities*; tokens that are not named get nearly none."""
     group = GROUP_OF[next(iter(given))]
     logprobs = {t: math.log(given.get(t, 0) or 1e-30) for t in TOKENS[group]}
-    chosen = token or max(logprobs, key=lambda t: logprobs[t])
-    return Reflection(group=group, position=position, token=chosen, logprobs=logprobs)
+    token = max(logprobs, key=lambda t: logprobs[t])
+    return Reflection(group=group, position=position, token=token, logprobs=logprobs)
 
 
 def segment(
     text: str,
     *judgements: Probabilities,
     next: Probabilities | None = None,
-    next_token: str | None = None,
     mean_logprob: float = math.log(0.5),
     tokens: int = 10,
     finish_reason: str | None = None,
@@ -41,7 +40,7 @@ def segment(
     control = [Piece(kind="control", text=r["token"]) for r in reflections]
     opening = [p for p in control if GROUP_OF[p["text"]] == Group.ISREL]
     closing = [p for p in control if GROUP_OF[p["text"]] != Group.ISREL]
-    following = None if next is None else reflection(next, len(reflections), next_token)
+    following = None if next is None else reflection(next, len(reflections))
     return Segment(
         text=text,
         pieces=[*opening, *([Piece(kind="text", text=text)] if text else []), *closing],

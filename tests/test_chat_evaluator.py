@@ -1,16 +1,12 @@
-"""A chat model as evaluator: the paper's prompts, answers in any format, hostile passages."""
+"""A chat model as evaluator: passages that share calls, answers in any format, scores."""
 
-import hashlib
 from collections import Counter
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import RunnableLambda
-from langgraph.graph import START, StateGraph
 
 from selfcorrect_rag.models import ChatEvaluator
-from selfcorrect_rag.models.retrieval_evaluator import grading
 from selfcorrect_rag.prompts.crag import VerdictParser, grading_prompt
 from tests.providers import LOGPROBS, Provider
 
@@ -117,37 +113,3 @@ async def test_scores_from_probabilities() -> None:
     evaluator = ChatEvaluator(thinking, prompt="chain_of_thought", passages_per_call=1)
     assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.5])
     assert "max_tokens" not in thinking.calls[0][1], "it thinks first"
-
-
-async def test_errors_of_the_model_pass_through() -> None:
-    evaluator = ChatEvaluator(Provider(answer=lambda p: TimeoutError("slow model"), **LOGPROBS))
-    with pytest.raises(TimeoutError, match="slow model"):
-        evaluator.score(QUESTION, PASSAGES)
-    with pytest.raises(TimeoutError, match="slow model"):
-        await evaluator.ascore(QUESTION, PASSAGES)
-
-
-@pytest.mark.parametrize(
-    ("kind", "digest"),
-    [
-        ("direct", "2a6fb555feb27e12"),
-        ("chain_of_thought", "d1561bee3f609aba"),
-        ("few_shot", "1b603f4458380636"),
-    ],
-)
-def test_the_papers_prompts(kind: Any, digest: str) -> None:
-    """Tables 6 to 8, with the passage in its slot."""
-    asked = grading_prompt(kind, "Who?", ["He did."])
-    assert "Question: Who?\nDocument: <document>\nHe did.\n</document>" in asked
-    assert hashlib.sha256(asked.encode()).hexdigest().startswith(digest)
-
-
-async def test_grading_stays_out_of_token_streams() -> None:
-    grade = grading(ChatEvaluator(Provider(answer=judge)))
-    given = RunnableLambda(lambda state: {"question": QUESTION, "passages": PASSAGES})
-    graph = StateGraph(dict)
-    graph.add_node("grade", given | grade)
-    graph.add_edge(START, "grade")
-    compiled = graph.compile()
-    assert list(compiled.stream({}, stream_mode="messages")) == []
-    assert [chunk async for chunk in compiled.astream({}, stream_mode="messages")] == []

@@ -1,4 +1,4 @@
-"""Choices of labels by chat models: what a provider can do, probabilities, malformed answers."""
+"""Chat models: choices of labels, texts, and how long prompts may be."""
 
 import asyncio
 import math
@@ -6,16 +6,21 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.output_parsers import JsonOutputParser
 from langchain_core.runnables import RunnableLambda
+from pydantic import Field
 
-from selfcorrect_rag.models.chat_model import usage_of
+from selfcorrect_rag.errors import ModelFailed
+from selfcorrect_rag.models import chat_model
 from selfcorrect_rag.models.classification import ABSENT, ChatClassifier, Classification
 from selfcorrect_rag.prompts.critic import ISREL, ISSUP, ISUSE
 from selfcorrect_rag.prompts.reading import LabelParser
-from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller, content
+from tests.providers import LOGPROBS, REFUSES, Provider, RateLimited, ToolCaller, content, saying
 
 RELEVANCE = Classification("Rating:", (ISREL.label_parser(),))
 SUPPORT = Classification("Score:", (ISSUP.label_parser(),))
@@ -62,15 +67,6 @@ async def test_what_a_provider_can_do_is_detected_once(model: Any, mode: str, ca
     assert len(classifier.classify([RELEVANCE])[0].results) == 1
     (other,) = await ChatClassifier(model).aclassify([RELEVANCE])
     assert (other.predictions, len(other.results)) == (result.predictions, calls)
-
-
-def test_a_refused_option_is_not_sent_again() -> None:
-    model = Provider(answer=lambda p: "[Relevant]", **REFUSES)
-    classifier = ChatClassifier(model)
-    for _ in range(3):
-        classifier.classify([RELEVANCE] * 2)
-    options = [sorted(given) for _, given in model.calls]
-    assert options == [["logprobs", "max_tokens", "temperature", "top_logprobs"], *[[]] * 6]
 
 
 def test_a_model_that_thinks_aloud_is_not_held_to_a_token_limit() -> None:
@@ -161,24 +157,35 @@ def test_several_labels_in_one_answer() -> None:
     pieces += [("ially supported]\nPerceived utility: ", 1.0), ("4", 0.5, {"5": 0.375, "3": 0.125})]
     model = Provider(answer=lambda p: pieces, **LOGPROBS)
     (result,) = ChatClassifier(model).classify([BOTH])
-    support, utility = (given for given in result.predictions if given)
+    support, utility = (each for each in result.predictions if each)
     assert (support.label, utility.label) == (PARTIALLY, "4")
     assert math.exp(support.logprobs[FULLY]) == pytest.approx(0.25)
     assert math.exp(utility.logprobs["5"]) == pytest.approx(0.375)
-    assert usage_of(result.results) == (1, 10, 4)
+    assert chat_model.usage_of(result.results) == (1, 10, 4)
 
 
-@pytest.mark.parametrize("malformed", ["", "[Relevant] or [Irrelevant]", "<think>[Relevant]"])
-async def test_a_malformed_answer_is_retried_once_and_then_absent(malformed: str) -> None:
-    model = Provider(answer=lambda p: malformed)
+@pytest.mark.parametrize(
+    ("kind", "malformed"),
+    [
+        (Provider, ""),
+        (Provider, "[Relevant] or [Irrelevant]"),
+        (Provider, "<think>[Relevant]"),
+        (ToolCaller, "perhaps"),
+    ],
+)
+async def test_a_malformed_answer_is_retried_once_and_then_absent(
+    kind: Any, malformed: str
+) -> None:
+    model = kind(answer=lambda p: malformed, **REFUSES)
     classifier = ChatClassifier(model)
     (result,) = classifier.classify([RELEVANCE])
-    assert (result.predictions, result.error) == ([None], None)
+    assert (result.predictions, result.error, len(result.results)) == ([None], None, 3)
+    assert classifier.mode == ("structured" if kind is ToolCaller else "text")
     assert classifier.counts == Counter(classifications=1, retried=1, absent=1)
     assert model.prompts[-1].endswith("nothing but one of these: [Relevant] or [Irrelevant]")
-    mended = Provider(answer=lambda p: "[Relevant]" if "nothing" in p else malformed)
+    mended = kind(answer=lambda p: "[Relevant]" if "nothing" in p else malformed, **REFUSES)
     (result,) = await ChatClassifier(mended).aclassify([RELEVANCE])
-    assert result.predictions[0].label == RELEVANT  # type: ignore[union-attr]
+    assert result.predictions[0].label == RELEVANT
 
 
 def test_a_server_that_ignores_the_schema_is_asked_for_text() -> None:
@@ -193,13 +200,6 @@ def test_a_server_that_ignores_the_schema_is_asked_for_text() -> None:
     assert [prediction.label for prediction in result.predictions] == [RELEVANT]
 
 
-def test_malformed_structured_output() -> None:
-    classifier = ChatClassifier(ToolCaller(answer=lambda p: "perhaps", **REFUSES))
-    (result,) = classifier.classify([RELEVANCE])
-    assert (classifier.mode, result.predictions) == ("structured", [None])
-    assert len(result.results) == 3
-
-
 def test_readable_labels_of_several_stay() -> None:
     answers = [f"Score: {FULLY}\nScore: {NONE}\nPerceived utility: 4", "I do not know."]
     model = Provider(answer=lambda p: answers.pop(0), **LOGPROBS)
@@ -210,3 +210,77 @@ def test_readable_labels_of_several_stay() -> None:
 def test_no_call_at_a_time_is_refused() -> None:
     with pytest.raises(ValueError, match="max_concurrency must be at least 1"):
         ChatClassifier(Provider(answer=lambda p: "yes"), max_concurrency=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "reasoning"),
+    [
+        ("Opened in 1931 [1].", "Opened in 1931 [1].", ""),
+        ("<think>\nDocument [2]? No.\n</think>\n\n1931 [1].", "1931 [1].", "Document [2]? No."),
+        ("Document [2]? No.\n</think>\n\n1931 [1].", "1931 [1].", "Document [2]? No."),
+        ("[THINK]So[/THINK]Yes", "Yes", "So"),
+        ("<think>a</think>b<think>c</think>d", "bd", "a\nc"),
+        ("<think>Cut while it thinks [1]", "", "Cut while it thinks [1]"),
+        ("<think>a <think> b</think>c", "c", "a <think> b"),
+        ("It opens with <think> and goes on.", "It opens with <think> and goes on.", ""),
+    ],
+)
+def test_reasoning_is_split_from_the_answer(text: str, answer: str, reasoning: str) -> None:
+    assert chat_model.split_reasoning(text) == (answer, reasoning)
+    assert chat_model.written_text(text) == chat_model.written_text(AIMessage(text)) == answer
+
+
+@given(st.lists(st.sampled_from(["<think>", "</think>", "[1] ", "no ", "\n"]), max_size=12))
+def test_no_thought_after_an_opening_tag_is_left(parts: list[str]) -> None:
+    thought = "<think>[2] maybe</think>"
+    answer, reasoning = chat_model.split_reasoning(thought + "".join(parts))
+    assert "[2]" not in answer
+    assert "[2] maybe" in reasoning
+
+
+def test_blocks_of_a_message() -> None:
+    blocks: list[Any] = [
+        {"type": "reasoning", "reasoning": "Document [2]?", "text": "Document [2]?"},
+        {"type": "thinking", "thinking": "No."},
+        {"type": "text", "text": "Opened in 1931 [1]."},
+        "So it was.",
+    ]
+    assert chat_model.written_text(AIMessage(blocks)) == "Opened in 1931 [1].\nSo it was."
+    assert chat_model.written_text("a\ud800") == "a\ufffd"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cut"),
+    [
+        ({"finish_reason": "MAX_TOKENS"}, True),
+        ({"stop_reason": "max_tokens"}, True),
+        ({"incomplete_details": {"reason": "max_output_tokens"}}, True),
+        ({"finish_reason": "stop", "incomplete_details": None}, False),
+    ],
+)
+def test_an_answer_cut_at_its_limit(metadata: dict[str, Any], cut: bool) -> None:
+    assert chat_model.was_cut(AIMessage("x", response_metadata=metadata)) is cut
+
+
+def test_how_long_a_prompt_may_be() -> None:
+    class Counting(FakeListChatModel):
+        profile: Any = Field(default={"max_input_tokens": 50})
+
+        def get_token_ids(self, text: str) -> list[int]:
+            return [0] * len(text.split())
+
+    model = Counting(responses=[""])
+    assert chat_model.prompt_limit(model, 10) == 50
+    assert chat_model.prompt_limit(model, 10, context_tokens=100) == 90
+    assert chat_model.prompt_limit(model, 80, context_tokens=100) == 50, "half is for the prompt"
+    assert chat_model.prompt_limit(saying(""), 10) is None
+    assert [chat_model.exceeds(model, "word " * n, 50) for n in (50, 51)] == [False, True]
+    assert not chat_model.exceeds(saying(""), "a" * 150, 50), "three characters a token"
+    assert chat_model.exceeds(saying(""), "a" * 151, 50)
+
+    class Offline(FakeListChatModel):
+        def get_token_ids(self, text: str) -> list[int]:
+            raise ConnectionError("no vocabulary at http://ada:secret@host")
+
+    with pytest.raises(ModelFailed, match=r"no vocabulary at http://\*\*\*@host"):
+        chat_model.exceeds(Offline(responses=[""]), "a" * 151, 50)

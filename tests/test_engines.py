@@ -1,4 +1,4 @@
-"""The contract of engines: transformers, and the example's own engine."""
+"""Engines: the contract of transformers and of the example's own engine, and each by itself."""
 
 import asyncio
 import os
@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from langchain_core.tracers.context import collect_runs
 
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models import Completion, Engine, EngineReflectionLLM
 from selfcorrect_rag.models import TransformersReflectionLLM as Transformers
+from selfcorrect_rag.models.engines import transformers
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
-from tests.conftest import byte_level_tokenizer
-from tests.engine_contract import PROMPTS, EngineContract, reference  # noqa: F401
+from selfcorrect_rag.prompts import decision_prompt
+from selfcorrect_rag.reflection import TOKENS, Group
+from tests.conftest import byte_level_tokenizer, random_model, talkative
+from tests.engine_contract import PROMPTS, EngineContract, assert_alike, reference  # noqa: F401
 from tests.snippets import ROOT
 
 Make = Callable[[], EngineReflectionLLM]
@@ -199,3 +204,96 @@ def test_a_freed_model_ends_its_threads() -> None:
     for thread in mine:
         thread.join(30)
         assert not thread.is_alive()
+
+
+ASKED = [*PROMPTS, decision_prompt("Why " * 20)]
+
+
+@pytest.fixture(scope="module")
+def random_llm() -> Transformers:
+    return talkative()
+
+
+def test_a_batch_gives_what_each_prompt_gives_alone(
+    random_llm: Transformers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = [random_llm.generate_segments([prompt], max_tokens=30)[0] for prompt in ASKED]
+    assert len({s["tokens"] for s in alone}) > 1, "rows must end at different steps"
+    assert {s["finish_reason"] for s in alone} >= {"retrieval"}
+    assert_alike(alone, random_llm.generate_segments(ASKED, max_tokens=30))
+    for tokens in (1, 300):
+        monkeypatch.setattr(transformers, "BATCH_TOKENS", tokens)
+        assert_alike(alone, random_llm.generate_segments(ASKED, max_tokens=30))
+
+
+def test_a_choice_is_of_the_group_whatever_else_is_likelier() -> None:
+    quiet = talkative(bias=0.01)
+    for group in Group:
+        for segment in quiet.choose(ASKED, group):
+            (reflection,) = segment["reflections"]
+            assert reflection["group"] == group
+            assert max(reflection["logprobs"].values()) < -1, "raw, under the whole vocabulary"
+
+
+def test_a_checkpoints_own_sampling_settings_change_nothing(random_llm: Transformers) -> None:
+    expected = random_llm.generate_segments(ASKED, max_tokens=20)
+    model, words = random_model(len(byte_level_tokenizer())), byte_level_tokenizer()
+    model.load_state_dict(random_llm._model.state_dict())
+    config = model.generation_config
+    config.repetition_penalty, config.do_sample, config.temperature = 3.0, True, 5.0
+    config.suppress_tokens = [words.convert_tokens_to_ids("[Relevant]")]
+    other = Transformers.from_model(model, words)
+    assert_alike(expected, other.generate_segments(ASKED, max_tokens=20))
+    assert model.generation_config is config, "the model stays the user's"
+
+
+def test_sampling(random_llm: Transformers) -> None:
+    cold = random_llm.invoke(ASKED[0])
+    torch.manual_seed(1)
+    assert random_llm.invoke(ASKED[0], temperature=2.0) != cold
+    for greedy in ({"temperature": 0.0}, {"temperature": 1.0, "top_k": 1}):
+        assert random_llm.invoke(ASKED[0], **greedy) == cold
+    with pytest.raises(EngineFailed, match="seed"):
+        random_llm.invoke("Who?", temperature=1.0, seed=1)
+
+
+def test_choices_are_tagged_to_stay_out_of_token_streams(random_llm: Transformers) -> None:
+    with collect_runs() as collector:
+        random_llm.choose([decision_prompt("Who?")], Group.RETRIEVE)
+    assert "nostream" in (collector.traced_runs[0].tags or [])
+
+
+async def test_a_cancelled_call_stops_computing(random_llm: Transformers) -> None:
+    """And the event loop, which does all this while a step of the model waits, is never blocked."""
+    begun, go, steps = threading.Event(), threading.Event(), 0
+
+    def step(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+        begun.set()
+        assert go.wait(30)
+
+    hook = random_llm._model.register_forward_pre_hook(step)
+    try:
+        dropped = asyncio.ensure_future(random_llm.ainvoke("Why?", max_tokens=100))
+        queued = asyncio.ensure_future(random_llm.ainvoke("How?", max_tokens=100))
+        assert await asyncio.to_thread(begun.wait, 30)
+        for call in (dropped, queued):
+            call.cancel()
+        await asyncio.gather(dropped, queued, return_exceptions=True)
+        for _ in range(3):  # the engine knows of it
+            await random_llm._runner.arun(asyncio.sleep(0))
+        go.set()
+        await random_llm.ainvoke("Who?", max_tokens=1)
+    finally:
+        hook.remove()
+    assert steps == 2, "one of the dropped call, and the last one's"
+
+
+def test_a_saved_checkpoint_loads(checkpoint: Path) -> None:
+    loaded = Transformers.from_pretrained(checkpoint, device="cpu")
+    assert loaded.dtype == "float32"
+    half = Transformers.from_pretrained(checkpoint, device="cpu", dtype="bfloat16")
+    assert half.identity != loaded.identity
+    (chosen,) = half.choose(ASKED[:1], "ISREL")
+    assert chosen["reflections"][0]["logprobs"].keys() == set(TOKENS[Group.ISREL])

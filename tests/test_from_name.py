@@ -14,54 +14,39 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from selfcorrect_rag.errors import BadArgument, MissingExtra
-from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
-from selfcorrect_rag.models.from_name import (
-    NoLanguageModel,
-    as_evaluator,
-    as_language_model,
-    as_reflection_llm,
-    find_language_model,
-)
+from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, from_name
 from selfcorrect_rag.models.identity import identity
 from tests.providers import chat, saying
 from tests.scripted import ScriptedReflectionLLM, segment
 
-OWN = """
-from langchain_core.language_models.fake import FakeListLLM
-
 llm = FakeListLLM(responses=["yes"])
-patient = llm.with_retry()
-number = 3
+patient, number = llm.with_retry(), 3
 
 
-def make():
+def make() -> Any:
     return FakeListLLM(responses=["made"])
-"""
 
 
 @pytest.fixture
 def _own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Own models, and a stand-in for langchain's providers."""
-    (tmp_path / "own_models.py").write_text(OWN)
+    """Own models that cannot be imported, and a stand-in for langchain's providers."""
     (tmp_path / "broken_models.py").write_text("import nothing_of_the_kind\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own_models", raising=False)
 
     def init_chat_model(name: str, **options: Any) -> Any:
         if name != "acme:talker-1":
             raise ValueError(f"Unable to infer\nprovider of {name}")
         return chat(str(options))
 
-    chat_models = types.ModuleType("langchain.chat_models")
-    chat_models.init_chat_model = init_chat_model  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "langchain.chat_models", chat_models)
+    stand_in = types.SimpleNamespace(init_chat_model=init_chat_model)
+    monkeypatch.setitem(sys.modules, "langchain.chat_models", stand_in)
 
 
 @pytest.mark.usefixtures("_own")
 def test_a_model_by_name() -> None:
     for name, said in (("llm", "yes"), ("patient", "yes"), ("make", "made")):
-        assert find_language_model(f"own_models:{name}").invoke("?") == said
-    found = find_language_model("acme:talker-1", temperature=0.0)
+        assert from_name.find_language_model(f"{__name__}:{name}").invoke("?") == said
+    found = from_name.find_language_model("acme:talker-1", temperature=0.0)
     assert found.invoke("?").content == "{'temperature': 0.0}"
 
 
@@ -70,14 +55,14 @@ def test_a_model_by_name() -> None:
     ("name", "message"),
     [
         ("acme:none", "cannot open .*: .*not a module:attribute either"),
-        ("own_models:absent", "cannot open .*: .*not a module:attribute either"),
-        ("own_models:number", "own_models:number must be a LangChain model, got int"),
+        (f"{__name__}:absent", "cannot open .*: .*not a module:attribute either"),
+        (f"{__name__}:number", "test_from_name:number must be a LangChain model, got int"),
         ("broken_models:llm", "nothing_of_the_kind"),
     ],
 )
 def test_a_name_that_leads_nowhere(name: str, message: str) -> None:
-    with pytest.raises(NoLanguageModel, match=message) as error:
-        find_language_model(name)
+    with pytest.raises(from_name.NoLanguageModel, match=message) as error:
+        from_name.find_language_model(name)
     assert "\n" not in str(error.value)
 
 
@@ -85,23 +70,22 @@ def test_without_langchain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
     for name in ("langchain", "langchain.chat_models"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtra, match=r"pip install .*\[agents\]"):
-        find_language_model("acme:talker-1")
+        from_name.find_language_model("acme:talker-1")
 
 
 def test_arguments_of_factories() -> None:
     model, reflecting = saying("yes"), ScriptedReflectionLLM(write=lambda text: segment("yes"))
-    assert as_reflection_llm(reflecting) is reflecting
-    assert isinstance(as_reflection_llm(model.with_retry()), PromptedReflectionLLM)
-    assert isinstance(as_evaluator(model), ChatEvaluator)
+    assert from_name.as_reflection_llm(reflecting) is reflecting
+    assert isinstance(from_name.as_reflection_llm(model.with_retry()), PromptedReflectionLLM)
+    assert isinstance(from_name.as_evaluator(model), ChatEvaluator)
     prompt = ChatPromptTemplate.from_messages([("human", "{q}")])
     behind = model.bind(stop=["a"]).with_fallbacks([reflecting.with_retry()])
-    for call, message in (
-        (lambda: as_language_model(prompt, "rewriter"), "rewriter must be a LangChain chat model"),
-        (lambda: as_reflection_llm(behind), "would lose its reflection tokens"),
-        (lambda: as_evaluator(reflecting), "evaluator must be a RetrievalEvaluator"),
-    ):
-        with pytest.raises(BadArgument, match=message):
-            call()
+    with pytest.raises(BadArgument, match="rewriter must be a LangChain chat model"):
+        from_name.as_language_model(prompt, "rewriter")
+    with pytest.raises(BadArgument, match="would lose its reflection tokens"):
+        from_name.as_reflection_llm(behind)
+    with pytest.raises(BadArgument, match="evaluator must be a RetrievalEvaluator"):
+        from_name.as_evaluator(reflecting)
 
 
 KNOWN: Mapping[str, Callable[[], Any]] = {

@@ -11,41 +11,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
 
+from selfcorrect_rag import intake
 from selfcorrect_rag.errors import NoDocument
-from selfcorrect_rag.intake import (
-    MAX_TITLE,
-    admit,
-    admit_question,
-    as_documents,
-    plain,
-    shown_source,
-    title_line,
-    valid,
-    web_address,
-)
 
 
 def test_valid() -> None:
-    assert valid("an emoji cut in two \ud83d here") == "an emoji cut in two \ufffd here"
-    assert valid("\ud83d\ude00") == "\U0001f600"
-    assert valid("a\x00b\x1b[31mc") == "a\ufffdb\ufffd[31mc"
-    assert valid("line\x85page\x0cend") == "line\npage\nend"
+    assert intake.valid("an emoji cut in two \ud83d here") == "an emoji cut in two \ufffd here"
+    assert intake.valid("\ud83d\ude00") == "\U0001f600"
+    assert intake.valid("a\x00b\x1b[31mc") == "a\ufffdb\ufffd[31mc"
+    assert intake.valid("line\x85page\x0cend") == "line\npage\nend"
 
 
 @given(st.text(st.characters(codec=None, categories=("Cs", "Cc", "L", "So"))))
 def test_valid_text_is_encoded_and_stays(text: str) -> None:
-    done = valid(text)
+    done = intake.valid(text)
     done.encode()
-    assert valid(done) == done
+    assert intake.valid(done) == done
 
 
 def test_long_questions_and_documents_are_cut_and_notes_say_so() -> None:
     cut = ["the question was cut to its first 10 characters"]
-    assert admit_question("x" * 12, 10) == ("x" * 10, cut)
-    assert "cannot be read" in admit_question("\x00", 10)[1][0]
+    assert intake.admit_question("x" * 12, 10) == ("x" * 10, cut)
+    assert "cannot be read" in intake.admit_question("\x00", 10)[1][0]
     source = {"title": "a\nb", "source": "s" * 40, "more": "m" * 90}
     documents = [Document("y" * 120, metadata=source, id="i" * 2000), Document("fine")]
-    found, notes = admit(documents, 100, "documents")
+    found, notes = intake.admit(documents, 100, "documents")
     assert len(found[0].page_content) == 100
     assert found[0].metadata == {"title": "a b", "source": "s" * 40}, "dropped, not cut"
     assert len(found[0].id or "") == 1000
@@ -66,7 +56,7 @@ PLAIN: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("value", "expected"), PLAIN, ids=lambda v: type(v).__name__)
 def test_metadata_become_plain_values(value: Any, expected: Any) -> None:
-    done = plain(value, "metadata")
+    done = intake.plain(value, "metadata")
     assert done == expected
     assert type(done) is type(expected)
     json.dumps(done)
@@ -75,17 +65,17 @@ def test_metadata_become_plain_values(value: Any, expected: Any) -> None:
 def test_metadata_that_are_not_data_are_refused_by_document_and_key() -> None:
     bad = Document("b", metadata={"score": len})
     with pytest.raises(NoDocument, match=r"retrieved documents, 1: metadata 'score' is a"):
-        admit([Document("a"), bad], 100, "retrieved documents")
+        intake.admit([Document("a"), bad], 100, "retrieved documents")
 
 
 def test_deep_and_wide_metadata_are_bounded() -> None:
     deep: Any = "end"
     for _ in range(100):
         deep = [deep]
-    assert "\u2026" in json.dumps(plain(deep, "x"), ensure_ascii=False)
-    assert len(plain(range(10**9), "x")) == 1000
+    assert "\u2026" in json.dumps(intake.plain(deep, "x"), ensure_ascii=False)
+    assert len(intake.plain(range(10**9), "x")) == 1000
     wide = Document("a", metadata={str(i): 0 for i in range(5000)})
-    ((kept,), _) = admit([wide], 10**6, "d")
+    ((kept,), _) = intake.admit([wide], 10**6, "d")
     assert len(kept.metadata) == 1000
 
 
@@ -101,11 +91,11 @@ def test_deep_and_wide_metadata_are_bounded() -> None:
 )
 def test_what_is_not_documents_is_refused(given_documents: Any, says: str) -> None:
     with pytest.raises(NoDocument, match=says):
-        as_documents(given_documents)
+        intake.as_documents(given_documents)
 
 
 def test_documents_from_json_and_generators() -> None:
-    found = as_documents({"page_content": str(i), "id": i} for i in range(20_000))
+    found = intake.as_documents({"page_content": str(i), "id": i} for i in range(20_000))
     assert (len(found), found[1].page_content, found[1].id) == (10_000, "1", "1")
 
 
@@ -125,10 +115,10 @@ def test_documents_from_json_and_generators() -> None:
     ],
 )
 def test_sources_that_are_safe_to_show(source: str, shown: bool) -> None:
-    assert shown_source(source) == (source if shown else "")
+    assert intake.shown_source(source) == (source if shown else "")
 
 
 def test_titles_are_one_line_and_links_are_web_addresses() -> None:
-    assert title_line("a\n\u202eb\x00c") == "a b c"
-    assert len(title_line("x" * 300)) <= MAX_TITLE
-    assert web_address("a.md, https://a.org") == "https://a.org"
+    assert intake.title_line("a\n\u202eb\x00c") == "a b c"
+    assert len(intake.title_line("x" * 300)) <= intake.MAX_TITLE
+    assert intake.web_address("a.md, https://a.org") == "https://a.org"

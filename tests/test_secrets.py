@@ -1,7 +1,9 @@
-"""Secrets are masked in what errors, notes, threads and traces keep."""
+"""SECURITY.md's promises: secrets are masked, no address in a text is opened, tests exist."""
 
 import asyncio
 import json
+import re
+import socket
 import sqlite3
 import traceback
 from pathlib import Path
@@ -16,10 +18,12 @@ from pydantic import SecretStr
 from selfcorrect_rag.errors import RetrievalFailed, SelfCorrectError, WebSearchFailed, redact
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.ui.page import render_run
+from tests.agents.scripted import GRAPHS
 from tests.crag_runs import PagesWebSearch
 from tests.four_graphs import ALL, create
 from tests.providers import Provider
 from tests.scripted import document
+from tests.snippets import ROOT
 
 IN_THE_ENVIRONMENT = "plain-looking-value-of-a-variable"
 PROVIDER = "sk-planted-ABCDEFGHIJKLMNOP"
@@ -140,3 +144,30 @@ def test_values_of_the_environment_are_masked(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(name, IN_THE_ENVIRONMENT)
         assert redact(f"it said {IN_THE_ENVIRONMENT}.") == "it said ***."
         monkeypatch.delenv(name)
+
+
+METADATA, LOCAL, PAGE = "http://169.254.169.254/latest", "http://localhost/admin", "https://a.org"
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_no_address_in_a_text_is_opened(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+
+    def refuse(*given: Any, **named: Any) -> Any:
+        opened.append(given)
+        raise OSError("no network in this test")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    text = f"Vague words. See {METADATA} and {LOCAL}, {PAGE} and file:///etc/passwd"
+    page = document(text, text, source=METADATA, url=LOCAL, images=[PAGE])
+    asked = {"question": f"What is at {METADATA}?", "documents": [page]}
+    assert make().invoke(asked)["answer"]
+    assert opened == []
+
+
+def test_every_test_that_security_names_is_there() -> None:
+    named = re.findall(r"`(tests/[\w/.]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) >= 12
+    assert [path for path in named if not (ROOT / path).exists()] == []

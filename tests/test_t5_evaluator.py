@@ -6,32 +6,38 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from sentencepiece import SentencePieceTrainer
-from transformers import T5ForConditionalGeneration, T5ForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertTokenizer,
+    T5ForConditionalGeneration,
+)
 
 from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator
 from selfcorrect_rag.models import T5Evaluator, t5_evaluator
 from selfcorrect_rag.models.t5_evaluator import PairTokenizer
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
-from tests.tiny_evaluators import (
-    PASSAGES,
-    QUESTION,
-    bert,
-    bert_tokenizer,
-    clamped,
-    make,
-    plain_score,
-    t5,
-    t5_config,
-    t5_tokenizer,
-)
+from tests.conftest import t5, t5_tokenizer
+
+QUESTION = "Who wrote Emma?"
+PASSAGES = ["Emma is a novel. " * n for n in (1, 9, 3, 25, 2)] + ["It was written by her.", "x"]
+
+
+def plain_score(passage: str) -> float:
+    """Score a pair in one forward pass, as the official code does."""
+    text = f"{QUESTION} [SEP] {passage}"
+    inputs = t5_tokenizer()(text, truncation=True, max_length=512, return_tensors="pt")
+    with torch.inference_mode():
+        return min(max(float(t5()(**inputs).logits.item()), -1.0), 1.0)
 
 
 @pytest.fixture(scope="module")
 def evaluator() -> T5Evaluator:
-    return make()
+    return T5Evaluator(t5(), t5_tokenizer())
 
 
 def test_scores_beyond_the_scale_are_clamped() -> None:
@@ -47,10 +53,10 @@ def test_scores_beyond_the_scale_are_clamped() -> None:
 def test_scores_are_those_of_each_pair_alone_in_any_batches(
     monkeypatch: pytest.MonkeyPatch, tokens: int, spread: int
 ) -> None:
-    plain = [clamped(plain_score(QUESTION, passage)) for passage in PASSAGES]
+    plain = [plain_score(passage) for passage in PASSAGES]
     monkeypatch.setattr(t5_evaluator, "BATCH_TOKENS", tokens)
     monkeypatch.setattr(t5_evaluator, "CPU_SPREAD", spread)
-    evaluator, passes = make(), []
+    evaluator, passes = T5Evaluator(t5(), t5_tokenizer()), []
     evaluator._model.register_forward_pre_hook(lambda *_: passes.append(1))
     scores = evaluator.score(QUESTION, PASSAGES)
     assert scores == pytest.approx(plain, abs=1e-5)
@@ -59,12 +65,12 @@ def test_scores_are_those_of_each_pair_alone_in_any_batches(
 
 
 def test_nothing_to_ask_is_no_forward_pass_and_a_call_waits_for_another() -> None:
-    evaluator, passes = make(), list[bool]()
+    evaluator, passes = T5Evaluator(t5(), t5_tokenizer()), list[bool]()
     evaluator._model.register_forward_hook(lambda *_: passes.append(evaluator._lock.locked()))
     assert evaluator.score(QUESTION, ["", " \n"]) == [-1, -1]
     assert passes == []
     middle = evaluator.score(QUESTION, ["", PASSAGES[0], "\t"])
-    assert middle == pytest.approx([-1, clamped(plain_score(QUESTION, PASSAGES[0])), -1], abs=1e-5)
+    assert middle == pytest.approx([-1, plain_score(PASSAGES[0]), -1], abs=1e-5)
     assert (passes, evaluator._lock.locked()) == ([True], False)
 
 
@@ -85,13 +91,12 @@ def test_a_saved_checkpoint_scores_alike(tmp_path: Path, evaluator: T5Evaluator)
 
 
 def test_a_classifier_of_several_labels_is_refused() -> None:
-    model = T5ForSequenceClassification(t5_config(num_labels=2))
     with pytest.raises(NotAnEvaluator, match=r"model has 2 labels.*num_labels=1"):
-        T5Evaluator(model, t5_tokenizer())
+        T5Evaluator(t5(num_labels=2), t5_tokenizer())
 
 
 def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
-    T5ForConditionalGeneration(t5_config()).save_pretrained(tmp_path)
+    T5ForConditionalGeneration(t5().config).save_pretrained(tmp_path)
     t5_tokenizer().save_pretrained(tmp_path)
     with pytest.raises(NotAnEvaluator, match=r"no weights for classification_head.*fine-tune"):
         T5Evaluator.from_pretrained(tmp_path)
@@ -158,13 +163,18 @@ def test_text_never_becomes_a_special_token(evaluator: T5Evaluator, hostile: str
 
 
 def test_another_classifier_gets_pairs_in_its_own_format() -> None:
-    tokenizer = bert_tokenizer()
-    passages = ["a novel", "is [SEP] [CLS] emma", "novel " * 60]
-    plain = []
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "who", "is", "a", "novel", "emma", "?"]
+    tokenizer = BertTokenizer(vocab={word: i for i, word in enumerate(words)})
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
+    given = {"vocab_size": 11, "num_labels": 1, "max_position_embeddings": 32}
+    config = BertConfig(num_hidden_layers=1, initializer_range=0.3, **given, **sizes)
+    bert = BertForSequenceClassification(config).eval()
+    passages, plain = ["a novel", "is [SEP] [CLS] emma", "novel " * 60], []
     for passage in passages:
         text = passage.replace("[SEP] [CLS] ", "")
         inputs = tokenizer("who is emma", text, truncation=True, max_length=32, return_tensors="pt")
         with torch.inference_mode():
-            plain.append(clamped(float(bert()(**inputs).logits.item())))
-    evaluator = T5Evaluator(bert(), tokenizer)
-    assert evaluator.score("who is emma", passages) == pytest.approx(plain, abs=1e-5)
+            plain.append(float(bert(**inputs).logits.item()))
+    scores = T5Evaluator(bert, tokenizer).score("who is emma", passages)
+    assert scores == pytest.approx(np.clip(plain, -1, 1), abs=1e-5)

@@ -19,7 +19,7 @@ from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.search import RetrieverWebSearch
 from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ALL, ANSWER, PLAIN, build, gossip, write
-from tests.prompted_runs import opinion
+from tests.prompted_runs import reader
 from tests.providers import LOGPROBS, Provider, chat
 from tests.scripted import ScriptedReflectionLLM, document, timeless
 from tests.test_faults import FORMS, ask
@@ -40,16 +40,11 @@ def shelf(query: str) -> list[Document]:
 async def traced(graph: Any, form: str) -> list[tuple[Run, Run | None]]:
     """All runs, each with its parent."""
     collector = Collector()
-    config = RunnableConfig(callbacks=[collector])
-    await ask(graph, form, PLAIN, config)
-    (root,) = collector.traced_runs
-    return list(_runs(root))
-
-
-def _runs(run: Run, parent: Run | None = None) -> Any:
-    yield run, parent
-    for child in run.child_runs:
-        yield from _runs(child, run)
+    await ask(graph, form, PLAIN, RunnableConfig(callbacks=[collector]))
+    found: list[tuple[Run, Run | None]] = [(run, None) for run in collector.traced_runs]
+    for run, _ in found:  # which grows
+        found += [(child, run) for child in run.child_runs]
+    return found
 
 
 def of(runs: list[tuple[Run, Run | None]], kind: str) -> list[tuple[str, str]]:
@@ -58,12 +53,16 @@ def of(runs: list[tuple[Run, Run | None]], kind: str) -> list[tuple[str, str]]:
 
 
 @GRAPHS
-async def test_stream_and_astream(graph: str) -> None:
+async def test_streams_are_alike_and_hold_no_grades_queries_or_searches(graph: str) -> None:
     made = build(graph)
     options: Any = {"stream_mode": ["updates", "custom", "values"], "context": {"passages": 2}}
     now = list(made.stream(PLAIN, **options))
     later = [chunk async for chunk in made.astream(PLAIN, **options)]
     assert timeless(now) == timeless(later)
+    said = "".join([message.text for message, _ in made.stream(PLAIN, stream_mode="messages")])
+    stream = made.astream(PLAIN, stream_mode="messages")
+    assert said == "".join([message.text async for message, _ in stream])
+    assert "LEAK" not in said
 
 
 @FORMS
@@ -127,7 +126,7 @@ async def test_each_part_of_crag_is_one_run(form: str) -> None:
     web = RetrieverWebSearch(gossip, "pages")
     runs = await traced(create_crag(chat(ANSWER), shelf, WordEvaluator(), web), form)
     assert of(runs, "retriever") == [("shelf", "retrieve"), ("gossip", "web_search")]
-    assert [parent for _, parent in of(runs, "llm")] == ["gossip", "generate"]
+    assert {parent for _, parent in of(runs, "llm")} == {"gossip", "generate"}
     graded = [(run, parent.name) for run, parent in runs if parent and run.name == "WordEvaluator"]
     nodes = {"grade_documents", "refine_strips", "select_web_strips"}
     assert {name for _, name in graded} == nodes
@@ -137,7 +136,7 @@ async def test_each_part_of_crag_is_one_run(form: str) -> None:
 
 
 async def test_tokens_of_a_prompted_model_are_counted_once() -> None:
-    graph = create_self_rag(Provider(answer=opinion, **LOGPROBS), shelf)
+    graph = create_self_rag(Provider(answer=reader, **LOGPROBS), shelf)
     told = {"Provider": 0, "PromptedReflectionLLM": 0}
     for run, _ in await traced(graph, "async"):
         if run.run_type == "llm" and not run.error:  # options that the provider refuses

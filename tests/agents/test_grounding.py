@@ -10,21 +10,12 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag import agents, create_crag, create_instruct_rag, create_self_rag
+from selfcorrect_rag import agents, create_crag, create_instruct_rag
 from selfcorrect_rag.agents import GroundingMiddleware
 from selfcorrect_rag.agents.middleware import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
 from selfcorrect_rag.prompts.parts import quoted
-from tests.agents.scripted import (
-    GRAPHS,
-    PARTLY,
-    ScriptedAgentModel,
-    asking,
-    crag,
-    instruct_rag,
-    reflecting,
-    self_rag,
-)
+from tests.agents.scripted import GRAPHS, PARTLY, ScriptedAgentModel, asking, crag, self_rag
 from tests.crag_runs import WordEvaluator
 from tests.providers import chat
 from tests.scripted import NONE, THREAD, document
@@ -109,8 +100,9 @@ def test_the_graph_runs_once_a_turn_whatever_tools_the_agent_calls() -> None:
         retrieved.append(query)
         return [document("Emma")]
 
-    model, other = asking("other", "Now?"), agents.as_tool(instruct_rag(), name="other")
-    agent(model, create_self_rag(reflecting(), retrieve), [other]).invoke(say("Who?"), THREAD)
+    model, other = asking("other", "Now?"), agents.as_tool(crag(), name="other")
+    graph = create_instruct_rag(chat("Document [1] says: it was she."), retrieve)
+    agent(model, graph, [other]).invoke(say("Who?"), THREAD)
     assert len(model.read) == 2
     assert retrieved == ["Who?"]
     for read in model.read:

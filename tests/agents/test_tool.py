@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.documents import Document
-from langchain_core.messages import AIMessageChunk, HumanMessage
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphInterrupt
 from langgraph.graph import START, MessagesState, StateGraph
@@ -15,7 +15,6 @@ from selfcorrect_rag import as_tool, create_crag
 from selfcorrect_rag.errors import SelfCorrectError
 from tests.agents.scripted import asking, crag, instruct_rag, self_crag, self_rag, tool_messages
 from tests.crag_runs import PagesWebSearch, WordEvaluator
-from tests.four_graphs import build
 from tests.providers import chat
 from tests.scripted import THREAD, document
 from tests.test_faults import FORMS, ask
@@ -145,12 +144,6 @@ def test_a_pause_without_an_agent_says_what_is_missing() -> None:
     said = as_tool(crag("Noise."), context=APPROVE).invoke(call())
     assert said.status == "error"
     assert "give them to the agent that calls the graph" in said.content
-
-
-async def test_neither_grades_queries_nor_drafts_reach_the_agents_token_stream() -> None:
-    agent: Any = create_agent(asking("crag", "Who?"), [as_tool(build("crag"))])
-    stream = agent.astream(ASKED, stream_mode="messages", subgraphs=True)
-    assert [m async for _, (m, _) in stream if isinstance(m, AIMessageChunk) and m.content] == []
 
 
 def test_a_pause_before_a_node_of_the_graph() -> None:

@@ -27,8 +27,7 @@ from selfcorrect_rag.training.generator import (
     train_generator,
 )
 from selfcorrect_rag.training.rows import hold_out, read_rows
-from tests.conftest import SPECIAL, byte_level_tokenizer
-from tests.tiny_evaluators import t5, t5_tokenizer
+from tests.conftest import SPECIAL, byte_level_tokenizer, t5, t5_tokenizer
 from tests.training.toys import generator_rows, llama, options, row, same, weights
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))

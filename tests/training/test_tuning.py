@@ -31,8 +31,7 @@ from selfcorrect_rag.training.instruct import (
     train_instruct,
 )
 from selfcorrect_rag.training.rows import part_of
-from tests.conftest import byte_level_tokenizer
-from tests.tiny_evaluators import t5, t5_tokenizer
+from tests.conftest import byte_level_tokenizer, t5, t5_tokenizer
 from tests.training.toys import llama, options, plain_tokenizer, same, weights
 
 
