@@ -32,8 +32,6 @@ class WordEvaluator(RetrievalEvaluator):
 
 
 class PagesWebSearch(WebSearch):
-    """Gives two pages, or fails."""
-
     name = "pages"
 
     def __init__(self, failure: Exception | None = None) -> None:

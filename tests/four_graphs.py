@@ -13,7 +13,6 @@ from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, pass
 ALL = ("self_rag", "crag", "self_crag", "instruct_rag")
 PLAIN: Any = {"question": "Who wrote Emma, and when?"}
 ANSWER = "Jane Austen wrote it."
-GOING = {"[Retrieval]": 0.9, "[No Retrieval]": 0.1}
 
 
 def create(graph: str, llm: Any, chat: Any, retriever: Any, *corrected: Any, **options: Any) -> Any:
@@ -44,7 +43,7 @@ def write(prompt: str) -> Any:
     certain = RELEVANT if passage_of(prompt) == "Emma" else {"[Relevant]": 0.6, "[Irrelevant]": 0.4}
     if done == 2:
         return segment(text, certain, FULL, {"[Utility:5]": 1.0})
-    return segment(text, certain, FULL, next=GOING)
+    return segment(text, certain, FULL, next={"[Retrieval]": 0.9})
 
 
 def build(graph: str) -> Any:

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage
+from langchain_core.tracers.context import collect_runs
 
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.prompts.crag import VerdictParser, grading_prompt
-from tests.providers import LOGPROBS, Provider
+from tests.providers import LOGPROBS, Provider, saying
 
 QUESTION = "Who wrote Emma?"
 PASSAGES = ["Emma is by Jane Austen.", "Emma is a town.", "Austen wrote Emma in 1815."]
@@ -113,3 +114,11 @@ async def test_scores_from_probabilities() -> None:
     evaluator = ChatEvaluator(thinking, prompt="chain_of_thought", passages_per_call=1)
     assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.5])
     assert "max_tokens" not in thinking.calls[0][1], "it thinks first"
+
+
+async def test_calls_are_tagged_to_stay_out_of_token_streams() -> None:
+    evaluator = ChatEvaluator(saying("yes"))
+    with collect_runs() as collector:
+        evaluator.score(QUESTION, PASSAGES[:1])
+        await evaluator.ascore(QUESTION, PASSAGES[:1])
+    assert [run.tags for run in collector.traced_runs] == [["nostream"]] * 2

@@ -53,13 +53,10 @@ class TestEngines(EngineContract):
 
 TOKENIZER = ControlledTokenizer(byte_level_tokenizer())
 REFLECTION_IDS = [i for t, i in TOKENIZER.control_ids.items() if t.startswith("[")]
-CHOSEN = dict.fromkeys(REFLECTION_IDS, -1.0)
-GOOD = Completion(REFLECTION_IDS[:1], [CHOSEN], "length")
+GOOD = Completion(REFLECTION_IDS[:1], [dict.fromkeys(REFLECTION_IDS, -1.0)], "length")
 
 
 class Scripted(Engine):
-    """Gives what a test says."""
-
     def __init__(self, completions: Any = (GOOD,)) -> None:
         self.completions = completions
 

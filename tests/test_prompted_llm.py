@@ -1,6 +1,5 @@
 """Segments and critiques by chat models: what is asked, what it costs, and whole Self-RAG runs."""
 
-import asyncio
 import math
 from typing import Any
 
@@ -191,15 +190,16 @@ def test_a_note_says_that_no_judgement_was_readable() -> None:
 @pytest.mark.parametrize(
     ("answer", "options"), [(reader, ()), (essay, ()), (essay, ("Austen", "Eliot"))]
 )
-def test_an_answer_within_any_number_of_calls(answer: Any, options: Any, most: int) -> None:
+async def test_an_answer_within_any_number_of_calls(answer: Any, options: Any, most: int) -> None:
     model = Provider(answer=answer, **(LOGPROBS if answer is reader else REFUSES))
     graph = create_self_rag(PromptedReflectionLLM(model), lambda query: PASSAGES)
     # This detects what the model can do; a text that names no option is asked which one.
     graph.invoke(ASKED, context={"options": options})
     assert len(model.calls) > 8 or answer is reader
-    for run in (graph.invoke, lambda *a, **k: asyncio.run(graph.ainvoke(*a, **k))):
+    for form in ("sync", "async"):
         model.calls.clear()
-        result = run(ASKED, context={"max_model_calls": most, "options": options})
+        context = {"max_model_calls": most, "options": options}
+        result = await ask(graph, form, ASKED, context=context)
         assert result["answer"] or options
         assert len(model.calls) == result["usage"]["model_calls"] <= most
         assert (result["stopped"] is None) == (most >= 13) or options

@@ -62,7 +62,8 @@ def builders(text: str, title: str, passage: str) -> dict[str, Callable[[], Any]
     """Every prompt that goes to a chat model, with one text in all places of untrusted text."""
     document = Document(passage, metadata={"title": title})
     case, documents = Instance(text, text, text, text, text, f"{title}\n{passage}"), [document] * 2
-    cited = {"number": 1, "title": title, "source": text, "text": text}
+    source = {"number": 1, "title": title, "source": text, "text": text}
+    cited = {"cited_answer": text, "citations": [source], "notes": [text]}
     shown: Any = [{"question": text, "rationale": text, "answers": [text]}]
     return {
         "rewrite": partial(crag.rewrite_prompt, text),
@@ -85,9 +86,7 @@ def builders(text: str, title: str, passage: str) -> dict[str, Callable[[], Any]
         },
         "rationale": partial(rationale_prompt, text, documents, [text], text),
         "training": partial(training_prompt, text, [document]),
-        "agent's tool": partial(
-            readable, {"cited_answer": text, "citations": [cited], "notes": [text]}
-        ),
+        "agent's tool": partial(readable, cited),
     }
 
 

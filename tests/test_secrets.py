@@ -29,7 +29,6 @@ IN_THE_ENVIRONMENT = "plain-looking-value-of-a-variable"
 PROVIDER = "sk-planted-ABCDEFGHIJKLMNOP"
 DATABASE = "planted-database-password"
 TOKEN = "tvly-dev-planted0123456789"
-SECRETS = (IN_THE_ENVIRONMENT, TOKEN, PROVIDER, DATABASE)
 SAID = (
     f"401 for Authorization: Bearer {PROVIDER}; postgresql://rag:{DATABASE}@db/x; "
     f"{{'api_key': '{TOKEN}'}} {IN_THE_ENVIRONMENT}"
@@ -60,7 +59,6 @@ def broken(*_: Any) -> Any:
 
 
 def refuses(*_: Any) -> Any:
-    """Raises this package's own error for a retriever that fails."""
     raise RetrievalFailed(f"{SAID}\n\x1b[2J{SAID * 500}")
 
 
@@ -109,7 +107,8 @@ def test_no_secret_is_left_behind(
     left += capfd.readouterr()
     left += [line for line in tracer.told if not line.startswith(("on_chain_error", "on_llm_err"))]
     left += [path.read_bytes().decode("latin-1") for path in tmp_path.iterdir()]
-    assert [text[:300] for text in left if any(secret in text for secret in SECRETS)] == []
+    secrets = IN_THE_ENVIRONMENT, TOKEN, PROVIDER, DATABASE
+    assert [text[:300] for text in left if any(secret in text for secret in secrets)] == []
     assert fails == "nothing" or any(redact(SAID)[:20] in text for text in left)
 
 

@@ -59,7 +59,6 @@ def test_what_was_judged_irrelevant_is_left_out() -> None:
 
 
 def calling(retriever: Any, **options: Any) -> Any:
-    """A graph with a node that calls the retriever."""
 
     def look(state: Any) -> Any:
         found = retriever.invoke("Who?")

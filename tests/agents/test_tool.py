@@ -84,7 +84,6 @@ APPROVE = {"approve_search": True}
 
 
 def questioning(graph: Any, **options: Any) -> Any:
-    """An agent that puts all the questions to the graph at once."""
     model, tools = asking("crag", *QUESTIONS), [as_tool(graph, **options)]
     return create_agent(model, tools, checkpointer=InMemorySaver())
 
