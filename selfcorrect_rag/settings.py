@@ -50,6 +50,9 @@ class Settings(BaseModel):
     """Maximum characters of a document or of a web page, and of its metadata; the rest is cut."""
     given_documents: int = knob(100, ge=1, le=10_000)
     """Maximum documents that the caller may give; the rest is left out."""
+    score_above: float | None = knob(None)
+    """State an answer only if its ``score`` is above this, and refuse it otherwise, or if it has no
+    score; null states every answer. `selfcorrect-rag calibrate --max-wrong` chooses it."""
 
     def __init__(self, **knobs: Any) -> None:
         """Set the given settings; the rest keep their defaults."""

@@ -135,6 +135,10 @@ class Output(TypedDict, total=False):
     cited_answer: str
     """The answer with ``[n]`` after each part that cites a text."""
     citations: list[Citation]
+    score: float | None
+    """How sure the answer is, for ``score_above``; other models' scores do not compare. Self-RAG
+    and Self-CRAG: of the chosen path. CRAG: of a ReflectionLLM's answer, Eq. 3; of another model's
+    the evaluator's best, and its probability if known. InstructRAG: the text's probability."""
     passages: Documents
     """Every document retrieved or given, in the order of retrieval."""
     notes: Annotated[list[str], add_notes]
@@ -254,7 +258,6 @@ class SelfRAGOutput(Output, total=False):
     retrieval: Decision
     options: dict[str, float]
     """For closed sets: the summed score of each answer, best first."""
-    score: float | None
     constraints_met: bool
     """False if every candidate broke a hard constraint and the best of them was used anyway."""
 

@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
-from math import inf
+from math import ceil, fsum, inf
 from typing import Literal, NamedTuple, get_args
 
-from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.errors import BadArgument, BadSettings
 
 Action = Literal["correct", "incorrect", "ambiguous"]
 """The action that a retrieval triggers (CRAG section 4.3)."""
@@ -109,3 +109,64 @@ def calibrate(rows: Iterable[Judged], *, ambiguous_worth: float = 0.75) -> Calib
     _, width, upper = max((before[low] + after[i], i - low, i) for i, low in enumerate(lowers))
     chosen = Thresholds(upper=cuts[upper], lower=cuts[upper - width])
     return measure(rows, chosen, ambiguous_worth=ambiguous_worth)
+
+
+class Stated(NamedTuple):
+    """An answer to a labelled question, and what is lost if it is stated."""
+
+    score: float | None
+    """Its score, higher if surer; None if it is never stated, because it is a refusal already or
+    has no score."""
+    loss: float
+    """0 if it is right, 1 if it is wrong, between them if it is partly right."""
+
+
+class Refusals(NamedTuple):
+    """The effect of a threshold, below which answers are refused, on labelled questions."""
+
+    score_above: float | None
+    """Answers are stated if their score is above this; None states all that have a score."""
+    answered: int
+    wrong: float
+    """Sum of the losses of the stated answers: their number, if each is right or wrong."""
+    questions: int
+
+
+def measure_refusals(answers: Iterable[Stated], score_above: float | None) -> Refusals:
+    """Count what a threshold states, and what is wrong with it."""
+    rows, floor = list(answers), -inf if score_above is None else score_above
+    losses = [row.loss for row in rows if row.score is not None and row.score > floor]
+    return Refusals(score_above, len(losses), fsum(losses), len(rows))
+
+
+def refusal_thresholds(answers: Iterable[Stated]) -> list[float | None]:
+    """Return every threshold that refuses another answer, rounded up to four decimals and
+    ascending; the first is None, which refuses none."""
+    scores = {row.score for row in answers if row.score is not None}
+    return [None, *sorted({ceil(score * 10_000) / 10_000 for score in scores})]
+
+
+def bound_wrong(answers: Iterable[Stated], max_wrong: float) -> Refusals:
+    """Return the lowest threshold that states a wrong answer to at most ``max_wrong`` of questions.
+
+    Conformal risk control (Angelopoulos et al., 2024, Theorem 1): if a new question is exchangeable
+    with the n labelled ones, the expected loss of what the threshold states is at most
+    ``max_wrong``, in (0, 1). A question's loss never rises with the threshold and is at most B = 1,
+    so the lowest threshold whose mean loss R satisfies (n R + B) / (n + 1) <= ``max_wrong`` will
+    do. It is rounded up to four decimals, and states nothing if nothing less is safe.
+
+    Raises:
+        BadArgument: ``max_wrong`` is out of range, or there are too few questions for it.
+    """
+    rows = list(answers)
+    if not 0 < max_wrong < 1:
+        raise BadArgument(f"max_wrong must be above 0 and below 1, got {max_wrong}")
+    allowed = max_wrong * (len(rows) + 1) - 1 + 1e-9  # rounding does not forbid a whole answer
+    if allowed < 0:
+        needed = ceil(1 / max_wrong - 1e-9) - 1
+        raise BadArgument(
+            f"max_wrong={max_wrong} needs at least {needed} labelled questions, got {len(rows)}: "
+            "add some, or allow more wrong answers"
+        )
+    found = (measure_refusals(rows, threshold) for threshold in refusal_thresholds(rows))
+    return next(each for each in found if each.wrong <= allowed)

@@ -103,6 +103,13 @@ def test_own_rewriter(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_bound_wrong_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    example("bound_wrong_answers").main(PENICILLIN, max_wrong=0.5)
+    calibrated, answered = capsys.readouterr().out.splitlines()
+    assert "of 11 labelled questions are answered" in calibrated
+    assert answered == f"{PENICILLIN} -> Alexander Fleming"
+
+
 def test_judge_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("openevals")
     data = tmp_path / "questions.jsonl"

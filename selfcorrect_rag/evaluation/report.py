@@ -3,7 +3,7 @@
 import base64
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import distributions
 from itertools import combinations
 from pathlib import Path
@@ -15,6 +15,7 @@ from selfcorrect_rag.evaluation.metrics import score
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run, count
 from selfcorrect_rag.journal import replace_file
+from selfcorrect_rag.thresholds import Stated, measure_refusals, refusal_thresholds
 
 SUMMARY, REPORT = "summary.json", "report.html"
 SHOWN = 200
@@ -32,6 +33,28 @@ def score_run(run: Run, metric: str) -> dict[str, dict[str, float | None]]:
         values = score(rows, metric).rows
         found[method] = {o.id: value for (_, o), value in zip(rows, values, strict=True)}
     return found
+
+
+def stated_answers(run: Run, metric: str) -> dict[str, list[Stated]]:
+    """Return each method's answers with what is lost if they are stated, 1 minus ``metric``.
+
+    Failed questions, and those that the metric has nothing to compare with, are left out.
+    """
+    return {
+        method: [
+            Stated(None if outcome.refused else outcome.score, 1 - value)
+            for outcome in run.of(method)
+            if not outcome.error and (value := scores[outcome.id]) is not None
+        ]
+        for method, scores in score_run(run, metric).items()
+    }
+
+
+def _curve(answers: Sequence[Stated]) -> list[list[float | None]]:
+    """Return up to 100 thresholds, each with the shares of answered and of wrong questions."""
+    thresholds, n = refusal_thresholds(answers), max(len(answers), 1)
+    points = [measure_refusals(answers, t) for t in thresholds[:: -(-len(thresholds) // 100)]]
+    return [[p.score_above, p.answered / n, p.wrong / n] for p in points]
 
 
 def summary(
@@ -69,6 +92,7 @@ def summary(
             for metric, found in scored.items()
         },
         "sweeps": [sweep._asdict() for sweep in sweeps],
+        "refusals": {name: _curve(rows) for name, rows in stated_answers(run, metrics[0]).items()},
     }
 
 
@@ -119,6 +143,8 @@ def render_report(run: Run, made: Mapping[str, Any], title: str) -> str:
     for sweep in made["sweeps"]:
         labels = dict(zip(sweep["variants"], sweep["values"], strict=True))
         plots.append((f"{sweep['method']}: {sweep['knob']}", draw(made, sweep["knob"], labels)))
+    curves = {n: curve for n, curve in made["refusals"].items() if len(curve) > 1 and n in alone}
+    plots += [(f"{n}: refusing by score_above", draw_curve(curve)) for n, curve in curves.items()]
     rendered: str = environment.get_template(REPORT).render(
         title=title,
         made=made,
@@ -132,12 +158,9 @@ def render_report(run: Run, made: Mapping[str, Any], title: str) -> str:
 def draw(made: Mapping[str, Any], x: str, labels: Mapping[str, str]) -> str:
     """Draw the means of methods with their intervals, and the share of questions that retrieved, as
     SVG in base64; the same run gives the same text. ``labels`` are by the method's name."""
-    matplotlib, figures = require("matplotlib", "eval"), require("matplotlib.figure", "eval")
     methods = {labels[name]: made["methods"][name] for name in labels if name in made["methods"]}
-    options = {"svg.hashsalt": x, "svg.fonttype": "none", "text.parse_math": False}
-    with matplotlib.rc_context(options):
-        figure = figures.Figure((5.2, 3.4), layout="constrained")
-        axes = figure.add_subplot()
+
+    def plot(axes: Any) -> None:
         shares = [method["retrieved"] / method["rows"] for method in methods.values()]
         axes.plot(list(methods), shares, marker="o", label="share retrieved")
         for metric in made["comparisons"]:
@@ -147,8 +170,34 @@ def draw(made: Mapping[str, Any], x: str, labels: Mapping[str, str]) -> str:
             heights = [mean["value"] for mean in means.values()]
             axes.errorbar(list(means), heights, ends, marker="o", label=metric)
         axes.set(xlabel=x, ylabel="mean over questions")
-        axes.legend(fontsize="small")
         axes.tick_params("x", rotation=20)
+
+    return _draw(x, plot)
+
+
+def draw_curve(curve: Sequence[Sequence[Any]]) -> str:
+    """Draw the shares of a method's questions that are answered, and wrongly, by threshold."""
+
+    def plot(axes: Any) -> None:
+        (_, *thresholds), *shares = zip(*curve, strict=True)
+        # The first point states all, as any threshold below the others does.
+        below = thresholds[0] - max(0.05 * (thresholds[-1] - thresholds[0]), 0.01)
+        for name, share in zip(("answered", "wrong"), shares, strict=True):
+            axes.step([below, *thresholds], share, where="post", label=name)
+        axes.set(xlabel="score_above", ylabel="share of all questions")
+
+    return _draw("score_above", plot)
+
+
+def _draw(salt: str, plot: Callable[[Any], None]) -> str:
+    """Return what ``plot`` draws as SVG in base64."""
+    matplotlib, figures = require("matplotlib", "eval"), require("matplotlib.figure", "eval")
+    options = {"svg.hashsalt": salt, "svg.fonttype": "none", "text.parse_math": False}
+    with matplotlib.rc_context(options):
+        figure = figures.Figure((5.2, 3.4), layout="constrained")
+        axes = figure.add_subplot()
+        plot(axes)
+        axes.legend(fontsize="small")
         drawn = io.BytesIO()
         figure.savefig(drawn, format="svg", metadata={"Date": None})
     return base64.b64encode(drawn.getvalue()).decode()

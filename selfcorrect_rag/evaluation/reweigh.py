@@ -36,6 +36,8 @@ def reweigh(question: Question, outcome: Outcome, settings: Any) -> Outcome | No
     An outcome without candidates stays as it is. Citations and marks are those of the run, so only
     the answer, its refusal and what was chosen are new.
     """
+    if settings.score_above is not None:  # a threshold for scores of other weights
+        return None
     free = outcome._replace(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0.0)
     if outcome.error or not outcome.candidates:
         return free
@@ -46,6 +48,7 @@ def reweigh(question: Question, outcome: Outcome, settings: Any) -> Outcome | No
     if answer != outcome.answer:
         free = free._replace(answer=answer, cited_answer=answer, citations=())
     return free._replace(
+        score=None,
         refused=not answer.strip() or is_refusal(answer),
         candidates=tuple({**c, "chosen": i in path} for i, c in enumerate(outcome.candidates)),
     )

@@ -12,19 +12,21 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from selfcorrect_rag.errors import BadRun, SelfCorrectError
+from selfcorrect_rag.errors import BadArgument, BadRun, SelfCorrectError
 from selfcorrect_rag.evaluation.methods import (
     Method,
     open_method,
+    read_spec,
     read_specs,
     read_sweep,
     resolve_spec,
 )
 from selfcorrect_rag.evaluation.metrics import default_metrics, score
-from selfcorrect_rag.evaluation.report import summary, write_report
+from selfcorrect_rag.evaluation.report import stated_answers, summary, write_report
 from selfcorrect_rag.evaluation.reweigh import reweigh_run
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run, asked, outcome_from, read_task
 from selfcorrect_rag.journal import Journal, digest, open_run
+from selfcorrect_rag.thresholds import Stated, bound_wrong, measure_refusals
 
 ROWS = "rows.jsonl"
 OnDone = Callable[[Outcome, int], object]
@@ -86,6 +88,47 @@ def evaluate(
     made["skipped"] = task.skipped
     write_report(options.out, run, made, task.name)
     return made
+
+
+def calibrate_refusals(
+    data: str | Path,
+    out: Path,
+    method: str,
+    parts: Any,
+    max_wrong: float,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    on_done: OnDone = lambda outcome, left: None,
+) -> dict[str, Any]:
+    """Choose the setting ``score_above`` of one method so that at most ``max_wrong`` of questions
+    get a wrong answer (:func:`~selfcorrect_rag.thresholds.bound_wrong`).
+
+    The questions are asked, or resumed, without that setting. A loss is 1 minus the first of their
+    :func:`~selfcorrect_rag.evaluation.metrics.default_metrics`. Failed questions, and those without
+    an accepted answer, are left out.
+
+    ``data`` and ``out`` are those of :class:`EvalOptions`, and :func:`evaluate` may share the
+    folder; ``method`` is ``[NAME=]METHOD[:KEY=VALUE,...]``, and the rest as in :func:`evaluate`.
+
+    Raises:
+        BadArgument: there are too few labelled questions, or no answer has a score.
+    """
+    task = read_task(data)
+    metric, *_ = default_metrics(task.questions)
+    bound_wrong([Stated(None, 0)] * len(task.questions), max_wrong)  # before any model is asked
+    spec = read_spec(method)
+    spec = spec._replace(settings=spec.settings.model_copy(update={"score_above": None}))
+    opened = open_method(spec, parts)
+    run = run_methods(task.questions, [opened], out, settings=settings, on_done=on_done)
+    answers = stated_answers(run, metric).get(spec.name, [])
+    if all(answer.score is None for answer in answers):
+        raise BadArgument(
+            f"no answer of {spec.name} has a score to refuse by: its model reports no "
+            "probabilities; give one that does, or take a graph that judges"
+        )
+    found, without = bound_wrong(answers, max_wrong), measure_refusals(answers, None)
+    about = {"metric": metric, "left_out": len(task.questions) - len(answers)}
+    return {**found._asdict(), "without": without._asdict(), **about}
 
 
 def run_methods(

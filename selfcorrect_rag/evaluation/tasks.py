@@ -267,6 +267,8 @@ class Outcome(NamedTuple):
     """Whether the web was searched."""
     action: str = ""
     """CRAG's."""
+    score: float | None = None
+    """How sure the answer is, for ``score_above``; None if its model does not tell."""
     grades: tuple[float, ...] = ()
     """The evaluator's, of what was retrieved, -1 to 1."""
     candidates: tuple[Mapping[str, Any], ...] = ()
@@ -320,6 +322,7 @@ def outcome_of(
         refused=not answer.strip() or is_refusal(answer),
         retrieved=any(step["step"] == "retrieve" for step in result["route"]),
         searched=bool(result.get("web_query")) and not result.get("web_failure"),
+        score=result.get("score"),
         grades=tuple(g["score"] for g in result.get("grades") or () if g["score"] is not None),
         candidates=tuple(
             {key: candidate.get(key) for key in CANDIDATE}

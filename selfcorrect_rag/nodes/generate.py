@@ -1,5 +1,6 @@
 """generate: the answer from CRAG's knowledge, by any LLM or chat model."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,11 +38,13 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
         question = question_text(state["question"], run.settings.instruction)
         knowledge, source, isrel = state["knowledge"], list[int](), None
+        score: float | None
         if isinstance(model, ReflectionLLM):
-            answer, source, isrel = await _read_by(run, model, question, knowledge, apart)
+            answer, source, isrel, score = await _read_by(run, model, question, knowledge, apart)
         else:
             prompt = (knowledge_prompt if is_numbered else _as_one_passage)(question, knowledge)
-            answer = await ask(run, model, prompt, stream=True)
+            answer = await ask(run, model, prompt, stream=run.settings.score_above is None)
+            score = _score_unjudged(state, run.probability)
         citations, notes = list[Citation](), list[str]()
         if not answer.strip():
             answer = cited = NO_ANSWER
@@ -61,7 +64,8 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
             if source and not is_refusal(answer):
                 citations, notes = _cite_sources(state, answer, source, isrel)
             cited = without_marks(answer) + "".join(f" [{c['number']}]" for c in citations)
-        return {"notes": notes, **answered(state, run, answer, cited, citations, model)}
+        update = answered(state, run, answer, cited, citations, model, score=score)
+        return {"notes": notes, **update}
 
     return Node("generate", step, CRAGSettings.of(settings))
 
@@ -72,8 +76,9 @@ async def _read_by(
     question: str,
     knowledge: Sequence[Document],
     apart: bool,
-) -> tuple[str, list[int], float | None]:
-    """Return the best answer, or the earliest of equal ones, its pieces and their relevance."""
+) -> tuple[str, list[int], float | None, float]:
+    """Return the best answer, or the earliest of equal ones, with its pieces, their relevance, and
+    its score."""
     sources = [list(range(len(knowledge)))]
     reads_apart = llm.reads_apart and (apart or len(knowledge) < 2)
     if reads_apart and knowledge:
@@ -89,8 +94,17 @@ async def _read_by(
         sequence = sequence_probability(segment["logprob"], segment["tokens"])
         score = segment_score(scores, sequence, Weights())
         readings.append((bool(segment["text"].strip()), score, segment["text"], source, scores))
-    _, _, text, source, scores = max(readings, key=lambda reading: reading[:2])
-    return text, source, scores.get(Group.ISREL)
+    _, score, text, source, scores = max(readings, key=lambda reading: reading[:2])
+    return text, source, scores.get(Group.ISREL), score
+
+
+def _score_unjudged(state: Mapping[str, Any], probability: float | None) -> float | None:
+    """Return the score of an answer that its model does not judge: the evaluator's best score plus
+    the text's probability, as in Eq. 3; None if neither is known."""
+    graded = (each["score"] for key in ("grades", "strips", "web_strips") for each in state[key])
+    best = max((score for score in graded if score is not None), default=None)
+    known = [term for term in (best, probability) if term is not None]
+    return math.fsum(known) if known else None
 
 
 def _as_one_passage(

@@ -6,6 +6,7 @@ are known only afterwards, so the step that passes ``max_tokens`` is finished; t
 does not report are not counted. The answer itself is always written.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -14,6 +15,8 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.outputs import LLMResult
 
 from selfcorrect_rag.errors import Fault
+from selfcorrect_rag.models.classification import tokens_of
+from selfcorrect_rag.reflection import sequence_probability
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Beam, Limit, Segment, Step, Stop, Usage, known_tokens
 
@@ -33,6 +36,8 @@ class CallCounter(BaseCallbackHandler):
 
     def __init__(self) -> None:
         self.usage: Usage = {**FREE}
+        self.probability: float | None = None
+        """Geometric mean of the probabilities of the last text's tokens; None if not reported."""
         self._parents: dict[UUID, UUID | None] = {}
         self._counted: set[UUID] = set()
 
@@ -64,6 +69,10 @@ class CallCounter(BaseCallbackHandler):
             prompt_tokens=usage.get("input_tokens", read),
             generated_tokens=usage.get("output_tokens", written),
         )
+        logprob, tokens = info.get("logprob"), info.get("tokens", 0)
+        if listed := tokens_of(getattr(generation, "message", None)):
+            logprob, tokens = math.fsum(token["logprob"] for token in listed), len(listed)
+        self.probability = sequence_probability(logprob, tokens)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         self._count(run_id, model_calls=1)

@@ -69,6 +69,9 @@ class Run(Generic[S]):
         self.notes: list[str] = []
         self.message: AIMessage | None = None
         """The message of the chat model that streamed the answer."""
+        self.probability: float | None = None
+        """That of the text that the last call wrote, the geometric mean over its tokens; None if
+        the model does not report it."""
 
     async def call(
         self,
@@ -88,6 +91,7 @@ class Run(Generic[S]):
         finally:
             var_child_runnable_config.reset(token)
             add_costs(self.costs, **counter.usage)
+            self.probability = counter.probability
 
     async def segments(
         self,

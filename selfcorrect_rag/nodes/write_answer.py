@@ -15,7 +15,13 @@ from langgraph.types import Overwrite
 from selfcorrect_rag.intake import shown_source, source_of, title_line, title_of, web_address
 from selfcorrect_rag.models.chat_model import model_name
 from selfcorrect_rag.nodes.node import Node, Run, Update
-from selfcorrect_rag.prompts.reading import is_refusal, marks_in, sentence_stating, without_marks
+from selfcorrect_rag.prompts.reading import (
+    REFUSAL,
+    is_refusal,
+    marks_in,
+    sentence_stating,
+    without_marks,
+)
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Beam, Candidate, Citation, Source, Usage
 
@@ -59,10 +65,9 @@ def write_answer(
             for c in state["candidates"]
         ]
         return {
-            "score": best["score"],
             "candidates": Overwrite(candidates),
             "notes": notes,
-            **answered(state, run, answer, cited, citations, llm),
+            **answered(state, run, answer, cited, citations, llm, score=best["score"]),
         }
 
     return Node("write_answer", step, SelfRAGSettings.of(settings))
@@ -77,18 +82,27 @@ def answered(
     llm: object = None,
     *,
     text: str = "",
+    score: float | None = None,
 ) -> Update:
     """Return the update with the answer, and the reply if a message asked; stream the reply.
 
     ``cited`` is the answer with marks, ``text`` the whole reply if it is more. The reply names
-    ``llm``, which wrote it; if it was streamed, its message is ``run.message``.
+    ``llm``, which wrote it; if it was streamed, its message is ``run.message``. An answer whose
+    ``score`` is not above the setting ``score_above`` is refused.
     """
+    above = run.settings.score_above
+    if above is not None and (score is None or score <= above) and not is_refusal(answer):
+        answer = cited = text = REFUSAL
+        citations = []
+        found = "no score" if score is None else f"a score of {score:.4g}"
+        run.notes.append(f"refused: the answer has {found}, and score_above is {above:.4g}")
     run.emit("answered", answer=answer, citations=len(citations))
     update: Update = {
         "question": state["question"],
         "answer": answer,
         "cited_answer": cited,
         "citations": citations,
+        "score": score,
     }
     asked = state.get("human_message_id")
     if asked is None and not run.is_heard:

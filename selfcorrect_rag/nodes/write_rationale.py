@@ -84,7 +84,9 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         given: Any = prompt if is_llm(model) else [message]
         is_limited = isinstance(model_behind(model), ReflectionLLM)
         options = {"max_tokens": run.settings.rationale_tokens} if is_limited else {}
-        text = (await ask(run, model, given, stream=True, **options)).strip()
+        stream = run.settings.score_above is None  # a refusal comes after the text
+        text = (await ask(run, model, given, stream=stream, **options)).strip()
+        score = run.probability
         shown = len(numbering)
         run.emit("rationale_written", text=text, mode=mode, documents=shown)
         answer = (text if mode in BASELINES else read_answer(text)) or NO_ANSWER
@@ -104,7 +106,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
             "rationale": "" if mode in BASELINES else text,
             "useful_documents": list(useful.values()),
             "notes": notes,
-            **answered(state, run, answer, cited, citations, model, text=text),
+            **answered(state, run, answer, cited, citations, model, text=text, score=score),
         }
 
     return Node("write_rationale", step, InstructRAGSettings.of(settings))

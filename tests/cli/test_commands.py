@@ -298,3 +298,30 @@ def test_calibrate_chooses_thresholds(tmp_path: Path, capsys: pytest.CaptureFixt
     found = json.loads(capsys.readouterr().out)
     assert found["thresholds"]["lower"] <= found["thresholds"]["upper"]
     assert found["action_accuracy"] == 1.0
+
+
+def test_calibrate_bounds_wrong_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"question": f"{PORT} {n}?", "answers": ["8443"]} for n in range(4)]
+    rows += [{"question": f"{PORT} Why {n}?", "answers": ["never"]} for n in range(4)]
+    data, out = str(write(tmp_path / "questions.jsonl", *rows)), str(tmp_path / "run")
+    given = ["calibrate", data, "--set", "answer_above=0", "--max-wrong"]
+    assert main([*given, "0.2", "--out", out, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["without"]["answered"], found["without"]["wrong"]) == (8, 4)
+    assert (found["metric"], found["questions"], found["left_out"]) == ("match", 8, 0)
+    assert (found["wrong"] + 1) / 9 <= 0.2
+    # eval shares the folder: it asks nothing again, and draws the curve
+    shared = ["eval", data, "--out", out, "--set", "answer_above=0", "--method", "self_rag"]
+    assert main([*shared, "--set", "max_calls=1"]) == 0
+    assert "refusing by score_above" in (tmp_path / "run" / "report.html").read_text("utf-8")
+    capsys.readouterr()
+    assert main([*given, "0.9", "--graph", "crag"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown == [
+        "every answer may be stated: no more than 0.9 are wrong, from 8 questions",
+        "with it: 8 answered, 4 of them wrongly",
+        "without it: 8 answered, 4 of them wrongly",
+    ]
+    assert "needs at least 9 labelled questions, got 8" in error_of(capsys, *given, "0.1")
+    assert "--index has an effect only with" in error_of(capsys, "calibrate", data, "--index", ".")
+    assert "'--max-wrong': 2" in error_of(capsys, *given, "2")

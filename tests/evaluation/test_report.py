@@ -70,7 +70,7 @@ def test_a_whole_evaluation_with_a_sweep(tmp_path: Path) -> None:
     assert match["s:weight_issup=0"] == 0.0
     assert match["s:weight_issup=2"] == match["s"] == 1.0
     page = (given.out / report.REPORT).read_text()
-    assert page.count("data:image/svg+xml;base64,") == 2
+    assert page.count("data:image/svg+xml;base64,") == 4  # two of them of refusals
     assert json.loads((given.out / report.SUMMARY).read_text())["methods"] == made["methods"]
     compared = {(p["first"], p["second"]) for p in made["comparisons"]["match"]}
     assert compared == {("rag", "s"), *(("s", f"s:weight_issup={v}") for v in (0, 1, 2))}
@@ -87,3 +87,22 @@ def test_plots_are_the_same_every_time() -> None:
     made = summary(RUN, ["match", "em"], {})
     labels = {"good": "0", "bad": "1.5", "unasked": "2"}
     assert draw(made, "a $x$", labels) == draw(made, "a $x$", labels)
+
+
+def test_the_curve_of_refusals() -> None:
+    """Right answers have higher scores here, one is refused, and one failed."""
+    outcomes = [
+        Outcome(f"q{n}", "m", "Ada" if n > 3 else "Bo", score=n / 10, refused=n == 5)
+        for n in range(9)
+    ]
+    run = Run(QUESTIONS, [*outcomes, Outcome("q9", "m", "", error="down")])
+    curve = summary(run, ["match"], {})["refusals"]["m"]
+    assert curve[0] == [None, 8 / 9, 4 / 9]
+    assert [0.3, 4 / 9, 0.0] in curve
+    assert curve[-1] == [0.8, 0.0, 0.0]
+    page = render_report(run, summary(run, ["match"], {}), "t")
+    assert "m: refusing by score_above" in page
+    assert "refusing by" not in render_report(RUN, summary(RUN, ["match"], {}), "t")
+    many = [Outcome(f"q{n}", "m", "Bo", score=n) for n in range(1_000)]
+    asked = [Question(f"q{n}", "Who?", ("Ada",)) for n in range(1_000)]
+    assert len(summary(Run(asked, many), ["match"], {})["refusals"]["m"]) <= 101

@@ -67,7 +67,10 @@ def test_with_the_runs_own_weights_the_answer_is_the_runs(spec: str) -> None:
     assert isinstance(read.settings, SelfRAGSettings)
     again = reweigh(QUESTION, outcome, read.settings)
     assert outcome.candidates
-    assert again == outcome._replace(model_calls=0, prompt_tokens=0, generated_tokens=0, seconds=0)
+    free = {"model_calls": 0, "prompt_tokens": 0, "generated_tokens": 0, "seconds": 0}
+    assert again == outcome._replace(**free, score=None)
+    refusing = read.settings.model_copy(update={"score_above": 1.0})
+    assert reweigh(QUESTION, outcome, refusing) is None  # of other weights' scores
     failed = Outcome("q", "self_rag", "", error="down")
     assert reweigh(QUESTION, failed, read.settings) == failed
 

@@ -7,11 +7,17 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from selfcorrect_rag.errors import BadRun
-from selfcorrect_rag.evaluation.runner import AllFailed, arun_methods, run_methods
+from selfcorrect_rag.errors import BadArgument, BadRun
+from selfcorrect_rag.evaluation.runner import (
+    AllFailed,
+    arun_methods,
+    calibrate_refusals,
+    run_methods,
+)
 from selfcorrect_rag.evaluation.tasks import Question, Run
 from selfcorrect_rag.journal import Journal
-from tests.evaluation.scripted_parts import Echo
+from tests.evaluation.scripted_parts import Echo, ScriptedParts
+from tests.training.toys import write
 
 QUESTIONS = [Question(f"q{n}", f"question {n}", ("x",)) for n in range(20)]
 
@@ -90,3 +96,29 @@ def test_what_a_folder_refuses(tmp_path: Path) -> None:
     with pytest.raises(BadRun, match="was not made by this command"):
         run(QUESTIONS[:1], Echo(), tmp_path / "mine")
     assert (tmp_path / "mine" / "report.html").read_text() == "mine"
+
+
+def test_a_threshold_for_a_graph_from_labelled_questions(tmp_path: Path) -> None:
+    """The model always names Lind, as sure of it if it is right as if it is wrong."""
+    right = [{"question": f"Who, {n}?", "answers": ["Lind"]} for n in range(6)]
+    rows = [*right, {"question": "Why?", "answers": ["because"]}, {"question": "What?"}]
+    data = str(write(tmp_path / "questions.jsonl", *rows))
+
+    def found(max_wrong: float, method: str = "crag", parts: Any = ScriptedParts) -> dict[str, Any]:
+        return calibrate_refusals(data, tmp_path / "run", method, parts(), max_wrong)
+
+    assert found(0.25)["score_above"] is None
+    bound = found(0.2)
+    assert (bound["answered"], bound["wrong"], bound["questions"], bound["left_out"]) == (
+        0,
+        0,
+        7,
+        1,
+    )
+    assert (bound["without"]["answered"], bound["without"]["wrong"]) == (7, 1)
+    assert found(0.2, "crag:score_above=9")["without"]["answered"] == 7  # asked without it
+    with pytest.raises(BadArgument, match="no answer of instruct_rag has a score to refuse by"):
+        found(0.2, "instruct_rag")
+
+    with pytest.raises(BadArgument, match="needs at least 19 labelled questions, got 8"):
+        found(0.05, parts=lambda: None)
