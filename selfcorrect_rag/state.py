@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, Required, cast
 
 from langchain_core.documents import Document
 from langchain_core.messages import AnyMessage
-from langgraph.channels import EphemeralValue
+from langgraph.channels import BinaryOperatorAggregate, EphemeralValue
 from langgraph.graph.message import add_messages
 from pydantic import Field
 from typing_extensions import TypedDict  # pydantic, which makes the schemas, needs it on 3.11
@@ -85,7 +85,8 @@ def replace_documents(_: list[Document], new: object) -> list[Document]:
     return as_documents(new, "the state")
 
 
-Documents = Annotated[list[Document], replace_documents]
+# Channels with reducers have types that are quick to call, as LangGraph does for each copy of one.
+Documents = Annotated[list[Document], BinaryOperatorAggregate(list, replace_documents)]
 
 
 class Input(TypedDict, total=False):
@@ -95,7 +96,7 @@ class Input(TypedDict, total=False):
     messages: Annotated[
         list[AnyMessage],
         Field(description="The chat; its last message, from a human, is the question."),
-        add_messages,
+        BinaryOperatorAggregate(list, add_messages),
     ]
     documents: Annotated[
         list[Document],
@@ -129,7 +130,7 @@ class Output(TypedDict, total=False):
     question: Annotated[str, EphemeralValue]
     """The question that was answered: for a follow-up, the standalone rewrite."""
     original_question: str
-    messages: Annotated[list[AnyMessage], add_messages]
+    messages: Annotated[list[AnyMessage], BinaryOperatorAggregate(list, add_messages)]
     answer: str
     """Plain text, without citation marks."""
     cited_answer: str
@@ -141,12 +142,12 @@ class Output(TypedDict, total=False):
     the evaluator's best, and its probability if known. InstructRAG: the text's probability."""
     passages: Documents
     """Every document retrieved or given, in the order of retrieval."""
-    notes: Annotated[list[str], add_notes]
+    notes: Annotated[list[str], BinaryOperatorAggregate(list, add_notes)]
     """Notes for a reader: fallbacks taken, limits met, prompts shortened."""
-    route: Annotated[list[StepRun], add_to_route]
+    route: Annotated[list[StepRun], BinaryOperatorAggregate(list, add_to_route)]
     """The steps of this turn in order, parallel ones by name."""
     usage: Usage
-    stopped: Annotated[Stop | None, lambda _, last: last]  # parallel steps may both write it
+    stopped: Annotated[Stop | None, BinaryOperatorAggregate(Any, lambda _, last: last)]
     """The limit or failed part that cut the answer short; ``notes`` say at which step."""
 
 
@@ -254,7 +255,7 @@ class Decision(TypedDict):
 class SelfRAGOutput(Output, total=False):
     """The answer, and Self-RAG's intermediate results."""
 
-    candidates: Annotated[list[Candidate], operator.add]
+    candidates: Annotated[list[Candidate], BinaryOperatorAggregate(list, operator.add)]
     retrieval: Decision
     options: dict[str, float]
     """For closed sets: the summed score of each answer, best first."""
