@@ -6,7 +6,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -179,29 +179,29 @@ def one_line(text: object, max_length: int | None = None) -> str:
     return shown
 
 
-@contextmanager
-def wrap_errors(kind: type[Fault], part: str) -> Iterator[None]:
+class wrap_errors(AbstractContextManager[object, None]):  # noqa: N801
     """Raise errors of ``part`` ("the retriever") as ``kind``, with the original as the cause.
 
     Errors of this package keep their class, unless they are a fault of another part inside this
     one. Every message becomes one safe line. LangGraph's interrupts pass unchanged.
     """
-    from langgraph.errors import GraphBubbleUp
 
-    try:
-        yield
-    except GraphBubbleUp:
-        raise
-    except Exception as error:
+    def __init__(self, kind: type[Fault], part: str) -> None:
+        self.kind, self.part = kind, part
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        from langgraph.errors import GraphBubbleUp
+
+        if not isinstance(error, Exception) or isinstance(error, GraphBubbleUp):
+            return
         is_ours = isinstance(error, SelfCorrectError) and not isinstance(error, Fault)
-        if not is_ours and not isinstance(error, kind):
+        if not is_ours and not isinstance(error, self.kind):
             is_async = "Cannot invoke a coroutine function" in str(error)
             hint = "it is async: run the graph with ainvoke or astream" if is_async else RESUME_HINT
-            raise kind(f"{part} raised {describe_error(error)}", hint) from error
+            raise self.kind(f"{self.part} raised {describe_error(error)}", hint) from error
         if isinstance(error, Fault):  # twice the length: it may quote another message
             error.reason = safe_message(error.reason, 2 * MAX_LENGTH)
         error.args = (safe_message(error, 2 * MAX_LENGTH),)
-        raise
 
 
 @contextmanager

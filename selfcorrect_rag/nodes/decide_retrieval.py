@@ -68,6 +68,5 @@ def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: b
     if reflection["token"] == CONTINUE and has_evidence:
         return "continue"
     threshold = 0.5 if settings.threshold is None else settings.threshold
-    if settings.mode == "always" or retrieval_probability(reflection) > threshold:
-        return "retrieve"
-    return "none"
+    is_wanted = settings.mode == "always" or retrieval_probability(reflection) > threshold
+    return "retrieve" if is_wanted else "none"

@@ -84,9 +84,7 @@ def _triggered(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[
     if settings.without_action == "ambiguous":
         thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
     action = thresholds.action(scores)
-    if action == settings.without_action:
-        action = "ambiguous"
-    return action
+    return "ambiguous" if action == settings.without_action else action
 
 
 def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:

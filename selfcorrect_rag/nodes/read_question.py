@@ -48,7 +48,7 @@ def read_question(settings: Settings, first: Callable[[Any], Update] = lambda _:
         return {
             **blank_state(),
             "candidates": Overwrite([]),
-            "settings": chosen.model_dump(exclude_unset=True),
+            "settings": {name: value for name, value in chosen if name in chosen.model_fields_set},
             "original_question": question,
             "standalone_question": question,
             "fixed": given is not None,

@@ -61,8 +61,7 @@ def _strips_node(
 ) -> Node[Any]:
     judge = as_evaluator(evaluator)
     if strip_filter is not None and not callable(strip_filter):
-        kind = type(strip_filter).__name__
-        raise BadArgument(f"strip_filter must be a function, got {kind}")
+        raise BadArgument(f"strip_filter must be a function, got {type(strip_filter).__name__}")
     source, switch, place = "passages", "refine", "strips"
     if name == "select_web_strips":
         source, switch, place = "web_results", "select", "web_strips"
@@ -149,8 +148,7 @@ def decompose_text(text: str, how: Decomposition = "sentences") -> list[str]:
     found = _join_short(_sentences(text))
     groups = [found[i : i + SENTENCES] for i in range(0, len(found), SENTENCES)]
     if len(groups) > 1 and len(groups[-1]) == 1:
-        last = groups.pop()
-        groups[-1] += last
+        groups[-2:] = [groups[-2] + groups[-1]]
     return ["".join(group).strip() for group in groups]
 
 

@@ -94,7 +94,7 @@ def _compile_condition(key: object, wanted: Any) -> Test:
 
 def run_filter(config: RunnableConfig | None = None) -> Any:
     """Return the filter of a run: ``filter`` in its config's ``configurable`` or in its context."""
-    given = (ensure_config(config).get("configurable") or {}).get("filter")
+    given = ((config or ensure_config()).get("configurable") or {}).get("filter")
     if given is not None:
         return given
     try:
@@ -171,7 +171,7 @@ class AnyRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: Any, run: Any = None, **options: Any
     ) -> list[Document]:
-        within = patch_config(run, callbacks=run_manager and run_manager.get_child())
+        within = patch_config(run, callbacks=run_manager.get_child()) if run_manager else run
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return context.run(
                 lambda: as_documents(self.read(self._call(query, options)), self.source)
