@@ -45,8 +45,10 @@ def rewrite_query(
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
         question, by_rule = state["question"], keywords(state["question"])
-        if rewriter is None or not run.settings.rewrite:
-            return _rewritten(run, by_rule if run.settings.rewrite else question)
+        if not run.settings.rewrite:
+            return _rewritten(run, question)
+        if rewriter is None:
+            return _rewritten(run, by_rule)
         if llm is None:
             function: Any = rewriter
             text = await call_function(run, function, ModelFailed, "the rewriter", question)
