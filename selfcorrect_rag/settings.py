@@ -16,6 +16,10 @@ from selfcorrect_rag.thresholds import Thresholds
 MAX_CHARACTERS = 1_000_000
 """Maximum characters of any one text, whatever the settings allow."""
 
+PROTOCOL = "x-selfcorrect-protocol"
+"""A key of a run's ``configurable``: the protocol of the LangGraph server, ``mcp`` or ``a2a``, that
+began it. Their replies are plain text, so they list their sources."""
+
 Mode = Literal["icl", "ft", "instruct", "no_retrieval", "ralm", "few_shot"]
 """How InstructRAG's model is prompted: with demonstrations, fine-tuned, by instruction alone; or a
 baseline of section 3.1: without retrieval, in-context RALM, few-shot with instruction."""

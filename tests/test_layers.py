@@ -135,7 +135,7 @@ def test_the_house_is_small() -> None:
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     core = [path for path in files if {*path.parts, path.stem} & {*CORE}]
     assert len(files) <= 130
-    assert sum(lines.values()) <= 18_300
+    assert sum(lines.values()) <= 18_700  # 20_000 with all that users ask for most
     assert len(core) <= 75
     assert sum(lines[path] for path in core) <= 9_600
     tests = (PACKAGE.parent / "tests").rglob("*.py")

@@ -8,11 +8,11 @@ from langchain_core.tools import StructuredTool, ToolException
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
 
-from selfcorrect_rag.errors import SelfCorrectError, one_line
-from selfcorrect_rag.intake import shown_source, title_line, valid
+from selfcorrect_rag.errors import SelfCorrectError
+from selfcorrect_rag.intake import valid
+from selfcorrect_rag.nodes.write_answer import sources_and_notes
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.settings import Settings
-from selfcorrect_rag.state import Citation
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Context = Settings | Mapping[str, Any] | None
@@ -103,15 +103,5 @@ def _content_and_artifact(question: str, result: dict[str, Any]) -> tuple[str, d
 
 def readable(result: Mapping[str, Any]) -> str:
     """Return a graph's cited answer, a line per source, and notes, quoted for a model."""
-    sources = [f"[{each['number']}] {_source_line(each)}" for each in result["citations"]]
-    cited = ["Sources:", *sources] if sources else ["Sources: none"]
-    notes = [f"Note: {one_line(note)}" for note in result["notes"]]
-    return quoted("\n".join([result["cited_answer"], "", *cited, *notes]))
-
-
-def _source_line(citation: Citation) -> str:
-    title, source = title_line(citation["title"]), shown_source(citation["source"])
-    where = f"{title} ({source})" if title and source else title or source or "untitled"
-    page = f", page {citation['page']}" if citation.get("page") else ""
-    heading = title_line(citation.get("heading"))
-    return f"{where}{page}, {heading}" if heading else where + page
+    below = sources_and_notes(result["citations"], result["notes"])
+    return f"{quoted(result['cited_answer'])}\n\n{below}"

@@ -64,8 +64,7 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
             if source and not is_refusal(answer):
                 citations, notes = _cite_sources(state, answer, source, isrel)
             cited = without_marks(answer) + "".join(f" [{c['number']}]" for c in citations)
-        update = answered(state, run, answer, cited, citations, model, score=score)
-        return {"notes": notes, **update}
+        return answered(state, run, answer, cited, citations, model, score=score, notes=notes)
 
     return Node("generate", step, CRAGSettings.of(settings))
 

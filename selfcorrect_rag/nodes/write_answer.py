@@ -12,9 +12,11 @@ from langchain_core.messages.ai import UsageMetadata, subtract_usage
 from langgraph.graph.message import push_message
 from langgraph.types import Overwrite
 
+from selfcorrect_rag.errors import one_line
 from selfcorrect_rag.intake import shown_source, source_of, title_line, title_of, web_address
 from selfcorrect_rag.models.chat_model import model_name
 from selfcorrect_rag.nodes.node import Node, Run, Update
+from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.prompts.reading import (
     REFUSAL,
     is_refusal,
@@ -22,8 +24,8 @@ from selfcorrect_rag.prompts.reading import (
     sentence_stating,
     without_marks,
 )
-from selfcorrect_rag.settings import SelfRAGSettings
-from selfcorrect_rag.state import Beam, Candidate, Citation, Source, Usage
+from selfcorrect_rag.settings import PROTOCOL, SelfRAGSettings
+from selfcorrect_rag.state import Beam, Candidate, Citation, Source, Usage, add_notes
 
 NO_ANSWER = "No answer: the model wrote nothing."
 """The text in place of an empty answer."""
@@ -66,8 +68,7 @@ def write_answer(
         ]
         return {
             "candidates": Overwrite(candidates),
-            "notes": notes,
-            **answered(state, run, answer, cited, citations, llm, score=best["score"]),
+            **answered(state, run, answer, cited, citations, llm, score=best["score"], notes=notes),
         }
 
     return Node("write_answer", step, SelfRAGSettings.of(settings))
@@ -83,8 +84,10 @@ def answered(
     *,
     text: str = "",
     score: float | None = None,
+    notes: Sequence[str] = (),
 ) -> Update:
-    """Return the update with the answer, and the reply if a message asked; stream the reply.
+    """Return the update with the answer and the step's ``notes``, and the reply if a message asked;
+    stream the reply.
 
     ``cited`` is the answer with marks, ``text`` the whole reply if it is more. The reply names
     ``llm``, which wrote it; if it was streamed, its message is ``run.message``. An answer whose
@@ -103,25 +106,29 @@ def answered(
         "cited_answer": cited,
         "citations": citations,
         "score": score,
+        "notes": [*notes],
     }
     asked = state.get("human_message_id")
     if asked is None and not run.is_heard:
         return update
-    text = text or cited
+    text, below = text or cited, ""
+    if PROTOCOL in (run.config.get("configurable") or {}):  # its clients do not see annotations
+        every = add_notes(state["notes"], [*notes, *run.notes])
+        below = f"\n\n{sources_and_notes(citations, every)}"
     is_streamed = bool(run.message and run.message.id)
     reply_id = f"reply-to-{asked}" if asked else f"answer-{uuid4()}"
     streamed = (is_streamed and run.message) or AIMessage("", id=reply_id)
     known = streamed.response_metadata
     name = known.get("model_name") or model_name(llm)
     message = AIMessage(
-        cited_content(text, citations),
+        cited_content(text, citations, below),
         id=streamed.id,
         usage_metadata=_usage([*state["route"], run.costs]),
         response_metadata={**({"model_name": name} if name else {}), **STANDARD},
     )
-    if run.is_heard and (citations or not is_streamed):
+    if run.is_heard and (citations or below or not is_streamed):
         usage, metadata = message.usage_metadata, message.response_metadata
-        part = {"type": "text", "text": "" if is_streamed else text, "index": 0}
+        part = {"type": "text", "text": below if is_streamed else text + below, "index": 0}
         chunk = AIMessageChunk(
             content=[{**message.content[0], **part}],  # type: ignore[dict-item]
             id=message.id,
@@ -144,10 +151,27 @@ def _usage(route: Sequence[Usage]) -> UsageMetadata | None:
     return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
-def cited_content(text: str, citations: Sequence[Citation]) -> list[str | dict[str, Any]]:
-    """Return a text as one standard block, with its citations as annotations of their marks
-    ``[n]``, or of the whole text without a mark."""
-    block = blocks.TextContentBlock(type="text", text=text)
+def sources_and_notes(citations: Sequence[Citation], notes: Sequence[str]) -> str:
+    """Return the lines below a cited answer in plain text, quoted for a model."""
+    sources = [f"[{each['number']}] {_source_line(each)}" for each in citations]
+    cited = ["Sources:", *sources] if sources else ["Sources: none"]
+    return quoted("\n".join([*cited, *(f"Note: {one_line(note)}" for note in notes)]))
+
+
+def _source_line(citation: Citation) -> str:
+    title, source = title_line(citation["title"]), shown_source(citation["source"])
+    where = f"{title} ({source})" if title and source else title or source or "untitled"
+    page = f", page {citation['page']}" if citation.get("page") else ""
+    heading = title_line(citation.get("heading"))
+    return f"{where}{page}, {heading}" if heading else where + page
+
+
+def cited_content(
+    text: str, citations: Sequence[Citation], below: str = ""
+) -> list[str | dict[str, Any]]:
+    """Return a text, and what is ``below`` it, as one standard block, with its citations as
+    annotations of their marks ``[n]``, or of the whole text without a mark."""
+    block = blocks.TextContentBlock(type="text", text=text + below)
     if citations:
         block["annotations"] = list(_annotations(text, citations))
     return [dict(block)]

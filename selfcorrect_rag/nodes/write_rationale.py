@@ -105,8 +105,9 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
             **fitted,
             "rationale": "" if mode in BASELINES else text,
             "useful_documents": list(useful.values()),
-            "notes": notes,
-            **answered(state, run, answer, cited, citations, model, text=text, score=score),
+            **answered(
+                state, run, answer, cited, citations, model, text=text, score=score, notes=notes
+            ),
         }
 
     return Node("write_rationale", step, InstructRAGSettings.of(settings))

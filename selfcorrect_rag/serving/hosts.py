@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from selfcorrect_rag.serving.config import PREFIX, BadOption
+from selfcorrect_rag.settings import PROTOCOL
 
 ALLOWED_HOSTS = PREFIX + "ALLOWED_HOSTS"
 """The variable with the names of ``--allow-host``, separated by spaces."""
@@ -65,6 +66,22 @@ class OriginCheck:
         return parts.netloc == host or parts.hostname in self._pages
 
 
+class ProtocolHeader:
+    """Tell runs which protocol of the LangGraph server began them: the server copies a request's
+    ``x-`` headers to ``configurable``, and its path is lost."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = [name for name in scope.get("path", "").split("/") if name in ("mcp", "a2a")]
+        if asked and scope["type"] == "http":
+            header = PROTOCOL.encode(), asked[0].encode()
+            scope = {**scope, "headers": [*scope["headers"], header]}
+        await self._app(scope, receive, send)
+
+
 _names = [*LOOPBACK, *os.environ.get(ALLOWED_HOSTS, "").split()]
-studio = Starlette(middleware=guard(_names, [*_names, *STUDIO]))
-"""The guard of the LangGraph server: this machine, Studio and named hosts may call it."""
+_guards = guard(_names, [*_names, *STUDIO])
+studio = Starlette(middleware=[*_guards, Middleware(ProtocolHeader)])
+"""The middleware of the LangGraph server: this machine, Studio and named hosts may call it."""

@@ -6,13 +6,18 @@ import threading
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from functools import cache, cached_property
-from typing import Any, cast
+from typing import Annotated, Any, Required, cast
 
+from langchain_core.messages import HumanMessage
 from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.vectorstores import VectorStore
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic, which makes the schemas, needs it on 3.11
 
+from selfcorrect_rag.agents.tool import run_inside
 from selfcorrect_rag.crag import create_crag
 from selfcorrect_rag.errors import describe_error, find_named
 from selfcorrect_rag.instruct_rag import create_instruct_rag
@@ -37,7 +42,7 @@ from selfcorrect_rag.search.demo import demo_index, demo_web
 from selfcorrect_rag.self_crag import create_self_crag
 from selfcorrect_rag.self_rag import create_self_rag
 from selfcorrect_rag.serving.config import API_KEY, DEFAULT_INDEX, BadOption, ServingConfig
-from selfcorrect_rag.settings import GRAPHS, SelfRAGSettings, Settings
+from selfcorrect_rag.settings import GRAPHS, PROTOCOL, SelfRAGSettings, Settings
 from selfcorrect_rag.state import Demonstration
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
@@ -204,23 +209,61 @@ class SketchParts(Parts):
         self.web_search = NoWebSearch("a sketch has none")
 
 
-def served(build: Callable[[Parts], Graph]) -> Callable[[Any], Coroutine[Any, Any, Graph]]:
+def served(build: Callable[[Parts], Graph]) -> Callable[..., Coroutine[Any, Any, Graph]]:
     """Make a graph factory for a LangGraph server, as langgraph.json names it.
 
     The server calls a factory for every request. Models are opened once, by the first run; schemas,
     drawings and edits of threads get a graph of unopened parts. ``build`` gets the parts that the
-    environment names (:meth:`ServingConfig.from_environment`).
+    environment names (:meth:`ServingConfig.from_environment`). Requests of MCP get a
+    :func:`tool_graph`.
     """
     built = build_once(lambda is_sketch: build(_environment_parts(is_sketch)))
 
-    async def factory(runtime: Any) -> Graph:
-        return await asyncio.to_thread(built, runtime.execution_runtime is None)
+    async def factory(runtime: Any, config: Any = None) -> Graph:
+        graph = await asyncio.to_thread(built, runtime.execution_runtime is None)
+        asked = ((config or {}).get("configurable") or {}).get(PROTOCOL)
+        return tool_graph(graph) if asked == "mcp" else graph
 
     # The server reads the annotation to decide what it passes.
     from langgraph_sdk.runtime import ServerRuntime
 
     factory.__annotations__["runtime"] = ServerRuntime[Any]
     return factory
+
+
+class ToolInput(TypedDict, total=False):
+    """A question."""
+
+    question: Required[Annotated[str, Field(description="One question that stands alone.")]]
+
+
+class ToolOutput(TypedDict):
+    """Its answer."""
+
+    answer: Annotated[str, Field(description="The answer, its sources by number, and notes.")]
+
+
+class _ToolState(ToolInput, ToolOutput):
+    pass
+
+
+def tool_graph(graph: Graph) -> Graph:
+    """Wrap a chat graph for the server's MCP, which shows its client every key of a graph's input
+    and output: here one question and one text. A call has no thread to keep."""
+    inner = run_inside(graph)
+
+    async def ask(state: _ToolState, config: RunnableConfig) -> dict[str, str]:
+        given = {"messages": [HumanMessage(state.get("question", ""))]}
+        result = await inner.ainvoke(given, config)
+        return {"answer": result["messages"][-1].text}
+
+    wrapper = StateGraph(
+        _ToolState, graph.context_schema, input_schema=ToolInput, output_schema=ToolOutput
+    )
+    wrapper.add_node("ask", ask)
+    wrapper.add_edge(START, "ask")
+    wrapper.add_edge("ask", END)
+    return wrapper.compile(name=graph.get_name())
 
 
 @cache

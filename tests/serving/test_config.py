@@ -10,13 +10,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.retrievers import BaseRetriever
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
 
+from selfcorrect_rag import create_crag
+from selfcorrect_rag.errors import BadSettings, NoQuestion
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.serving import Parts, ServingConfig, parts, served
 from selfcorrect_rag.serving.config import BadOption, parse_value
-from selfcorrect_rag.settings import GRAPHS
+from selfcorrect_rag.serving.hosts import studio
+from selfcorrect_rag.settings import GRAPHS, PROTOCOL
+from tests.crag_runs import WordEvaluator
 
 GRAPH_FILES = sorted((Path(__file__).parents[2] / "graphs").glob("*.py"))
 
@@ -145,6 +155,48 @@ def test_served_graphs_have_schemas_without_models(
     assert graph.get_context_jsonschema()["properties"]["passages"]["description"]
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 30
     parts._environment_parts.cache_clear()
+
+
+async def test_mcp_gets_one_question_and_one_text_of_a_graph() -> None:
+    graph = create_crag(
+        FakeListChatModel(responses=["Jane Austen [1]."] * 2),
+        lambda query: [Document("Gold.", metadata={"title": "Emma"})],
+        WordEvaluator(),
+    )
+    run: Any = SimpleNamespace(execution_runtime=object())
+    factory = served(lambda opened: graph)
+    assert await factory(run, {"configurable": {PROTOCOL: "a2a"}}) is graph
+    config: Any = {"configurable": {PROTOCOL: "mcp"}}
+    tool = await factory(run, config)
+    assert tool.get_name() == "crag"
+    schema = tool.get_input_jsonschema()
+    assert (list(schema["properties"]), schema["required"]) == (["question"], ["question"])
+    assert "$defs" not in schema
+    assert list(tool.get_output_jsonschema()["properties"]) == ["answer"]
+    result = await tool.ainvoke({"question": "Who?"}, config, context={"passages": 1})
+    assert result == {"answer": "Jane Austen [1].\n\nSources:\n[1] Emma"}
+    with pytest.raises(BadSettings, match="passages"):
+        await tool.ainvoke({"question": "Who?"}, config, context={"passages": 0})
+    with pytest.raises(NoQuestion):
+        await tool.ainvoke({"question": ""}, config)
+
+
+def test_the_server_tells_runs_their_protocol() -> None:
+    async def echo(request: Request) -> PlainTextResponse:
+        return PlainTextResponse(request.headers.get(PROTOCOL, "none"))
+
+    paths = {"/mcp": "mcp", "/a2a/some-id": "a2a", "/base/mcp": "mcp", "/runs/wait": "none"}
+    routes = [Route(path, echo) for path in paths]
+    app = Starlette(routes=routes, middleware=[*studio.user_middleware])
+    with TestClient(app, base_url="http://localhost") as client:
+        assert {path: client.get(path).text for path in paths} == paths
+    named = json.loads((GRAPH_FILES[0].parents[1] / "langgraph.json").read_text(encoding="utf-8"))
+    assert named["http"]["configurable_headers"] == {"includes": [PROTOCOL]}
+    told = {name: graph["description"] for name, graph in named["graphs"].items()}
+    pytest.importorskip("mcp.server.mcpserver")
+    from selfcorrect_rag.serving.mcp_server import TOOLS
+
+    assert TOOLS.items() <= told.items(), "one description of a tool, whichever server it is on"
 
 
 async def test_runs_that_begin_together_build_a_graph_once() -> None:

@@ -1,6 +1,9 @@
 """Every graph on the real LangGraph server that ``selfcorrect-rag studio`` starts."""
 
 import asyncio
+import json
+import re
+from ast import literal_eval
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,8 @@ import httpx
 import pytest
 
 from selfcorrect_rag.settings import GRAPHS
-from tests.serving.conftest import TOWNS, started
+from tests.serving.conftest import ROOT, START, TOWNS, started
+from tests.snippets import BLOCK
 
 pytest.importorskip("langgraph_api")
 from langgraph_sdk import get_client, get_sync_client
@@ -73,6 +77,58 @@ def test_the_agent_cites_what_its_tool_found(served: Any) -> None:
     assert len(answer["artifact"]["passages"]) == 2
     (block,) = reply["content"]
     assert {note["title"] for note in block["annotations"]} == {"Tarnholm"}
+
+
+def call(address: str, method: str, params: Any) -> Any:
+    """The result of a JSON-RPC call."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    headers = {"A2A-Version": "1.0", "Accept": "application/json"}
+    return httpx.post(address, json=body, headers=headers, timeout=START).json()["result"]
+
+
+def test_every_graph_is_a_tool_of_mcp(served: Any) -> None:
+    address = f"{served[1]}/mcp"
+    tools = {tool["name"]: tool for tool in call(address, "tools/list", {})["tools"]}
+    assert set(tools) == {*GRAPHS, "chat_agent"}
+    for name, tool in tools.items():
+        assert list(tool["inputSchema"]["properties"]) == ["question"]
+        assert len(json.dumps(tool)) < 1_000
+        given = {"name": name, "arguments": {"question": QUESTION}}
+        (content,) = call(address, "tools/call", given)["content"]
+        (said,) = literal_eval(content["text"]).values()
+        assert "Oskar Lind" in said
+        assert re.search(r"Sources:\n\[\d\] Tarnholm \(.*Tarnholm\.md\)", said)
+
+
+@pytest.mark.parametrize("graph", [*GRAPHS, "chat_agent"])
+def test_every_graph_is_an_agent_of_a2a(served: Any, graph: str) -> None:
+    client, url, _ = served
+    (assistant,) = client.assistants.search(graph_id=graph, limit=1)
+    named = {"assistant_id": assistant["assistant_id"]}
+    card = httpx.get(f"{url}/.well-known/agent-card.json", params=named).json()
+    assert card["description"] == assistant["description"]
+    context: dict[str, str] = {}
+    for town in TOWNS[:2]:
+        message = {"messageId": town, "role": "ROLE_USER", **context}
+        message["parts"] = [{"text": f"Who founded {town}?"}]
+        task = call(card["url"], "SendMessage", {"message": message})["task"]
+        (part,) = task["artifacts"][0]["parts"]
+        assert "Oskar Lind" in part["text"]
+        assert re.search(rf"Sources:\n\[\d\] {town} \(.*{town}\.md\)", part["text"])
+        context = {"contextId": task["contextId"]}
+    assert [said["role"] for said in task["history"]].count("ROLE_USER") == 2
+
+
+def test_the_pages_python_runs(served: Any) -> None:
+    page = (ROOT / "docs" / "studio.md").read_text(encoding="utf-8")
+    names: dict[str, Any] = {}
+    for block in BLOCK.findall(page):
+        code = block.replace("http://127.0.0.1:2024", served[1])
+        exec(compile(code, "studio.md", "exec"), names)
+    assert names["again"]["passages"][0]["metadata"]["title"] == "Novels"
+    assert names["refused"]["web_results"] == []
+    assert "Sources:" in names["said"]
+    assert "Sources:" in names["reply"]
 
 
 def test_a_setting_out_of_bounds_is_told(served: Any) -> None:
