@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from selfcorrect_rag.agents import CorrectiveRetriever, SupportJudge, as_tool
     from selfcorrect_rag.crag import crag_builder, create_crag
     from selfcorrect_rag.instruct_rag import create_instruct_rag, instruct_rag_builder
+    from selfcorrect_rag.search_r1 import create_search_r1, search_r1_builder
     from selfcorrect_rag.self_crag import create_self_crag, self_crag_builder
     from selfcorrect_rag.self_rag import create_self_rag, self_rag_builder
     from selfcorrect_rag.settings import (
@@ -34,10 +35,12 @@ __all__ = [
     "crag_builder",
     "create_crag",
     "create_instruct_rag",
+    "create_search_r1",
     "create_self_crag",
     "create_self_rag",
     "instruct_rag_builder",
     "render_run",
+    "search_r1_builder",
     "self_crag_builder",
     "self_rag_builder",
     "show_run",
@@ -47,6 +50,7 @@ _MODULES = {
     **dict.fromkeys(("CorrectiveRetriever", "SupportJudge", "as_tool"), "agents"),
     **dict.fromkeys(("create_crag", "crag_builder"), "crag"),
     **dict.fromkeys(("create_instruct_rag", "instruct_rag_builder"), "instruct_rag"),
+    **dict.fromkeys(("create_search_r1", "search_r1_builder"), "search_r1"),
     **dict.fromkeys(("create_self_crag", "self_crag_builder"), "self_crag"),
     **dict.fromkeys(("create_self_rag", "self_rag_builder"), "self_rag"),
     **dict.fromkeys(("render_run", "show_run"), "ui.page"),

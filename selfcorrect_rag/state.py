@@ -17,7 +17,7 @@ from selfcorrect_rag.settings import Mode
 from selfcorrect_rag.thresholds import Action
 
 Limit = Literal["max_model_calls", "max_tokens"]
-Stop = Limit | Literal["retriever", "evaluator", "model"]
+Stop = Limit | Literal["max_searches", "retriever", "evaluator", "model"]
 """Why an answer can be cut short: a limit of the settings, or a failed part."""
 Step = Literal["retrieve", "continue", "none"]
 """How a segment begins: with a new passage, with the previous segment's passage, or without one."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.vectorstores import InMemoryVectorStore
 from starlette.testclient import TestClient
@@ -178,6 +179,9 @@ def test_choose_a_graph_and_the_graphs() -> None:
     assert "__interrupt__" not in names["result"]
     graded = names["by_words"].invoke({"question": "Who wrote Middlemarch"})["grades"]
     assert -1 < graded[0]["score"] < 1
+    searcher = FakeListLLM(responses=["<search>it</search>", "<answer>George Eliot</answer>"])
+    names = run(page("search-r1"), llm=searcher)
+    assert (names["result"]["queries"], len(names["result"]["citations"])) == (["it"], 1)
     names = run(page("instruct-rag"))
     assert names["result"]["useful_documents"] == [0]
     assert names["baseline"]["rationale"] == ""

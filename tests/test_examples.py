@@ -110,6 +110,13 @@ def test_bound_wrong_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert answered == f"{PENICILLIN} -> Alexander Fleming"
 
 
+def test_trained_searcher(capsys: pytest.CaptureFixture[str]) -> None:
+    example("trained_searcher").main(PENICILLIN)
+    said = capsys.readouterr().out.splitlines()
+    assert "<search> who discovered penicillin </search>" in said
+    assert said[-1].startswith("answered: Alexander Fleming [1]")
+
+
 def test_judge_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("openevals")
     data = tmp_path / "questions.jsonl"

@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "selfcorrect_rag"
 CORE = (
     *("self_rag", "crag", "self_crag", "instruct_rag", "reflection", "thresholds", "state"),
     *("settings", "errors", "intake", "nodes", "prompts", "models", "agents", "graphs"),
+    "search_r1",
 )
 """The graphs and what they are made of, without the embedded reader and the search."""
 FLOORS = (
@@ -17,7 +18,7 @@ FLOORS = (
     ("ui",),
     ("batch", "evaluation", "serving", "training"),
     ("agents",),
-    ("self_rag", "crag", "self_crag", "instruct_rag"),
+    ("self_rag", "crag", "self_crag", "instruct_rag", "search_r1"),
     ("nodes",),
     ("models", "reader", "search"),
     ("prompts", "state", "intake", "settings", "journal"),
@@ -134,12 +135,12 @@ def test_the_house_is_small() -> None:
     files = [path for path in found if path.suffix in kinds]
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     core = [path for path in files if {*path.parts, path.stem} & {*CORE}]
-    assert len(files) <= 130
+    assert len(files) <= 132
     assert sum(lines.values()) <= 18_700  # 20_000 with all that users ask for most
     assert len(core) <= 75
-    assert sum(lines[path] for path in core) <= 9_600
+    assert sum(lines[path] for path in core) <= 9_900
     tests = (PACKAGE.parent / "tests").rglob("*.py")
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests) <= 18_000
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests) <= 18_300
     rooms = {room_of(module) for module in IMPORTS}
-    assert len(rooms) <= 24
+    assert len(rooms) <= 25
     assert len(FLOORS) <= 10

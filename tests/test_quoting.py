@@ -22,6 +22,7 @@ from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, ISSUP, ISUSE, RETRI
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt, rationale_prompt, training_prompt
 from selfcorrect_rag.prompts.parts import FAMILIES, LOOK_ALIKES, OPENINGS, quoted
 from selfcorrect_rag.prompts.reading import option_prompt
+from selfcorrect_rag.prompts.search_r1 import first_prompt, information
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.settings import Mode
 
@@ -86,6 +87,7 @@ def builders(text: str, title: str, passage: str) -> dict[str, Callable[[], Any]
         },
         "rationale": partial(rationale_prompt, text, documents, [text], text),
         "training": partial(training_prompt, text, [document]),
+        "search-r1": lambda: first_prompt(text) + information(documents, 1_000),
         "agent's tool": partial(readable, cited),
     }
 
@@ -101,7 +103,7 @@ def built(builder: str, text: str, title: str = "A title", passage: str | None =
 
 
 FIELDS = ("answer", "critiques", "passages", "critic", *CRITIQUE_PROMPTS)
-OWN = (*CONTROL_TOKENS, "<document>", "</document>", '<document number="9">')
+OWN = (*CONTROL_TOKENS, "<document>", "</document>", '<document number="9">', "<search>")
 INVISIBLE = ("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\x00", "\x0b", "\x1f", "\u202e")
 WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 BACK = str.maketrans({mark: first for first, mark in LOOK_ALIKES.items()})

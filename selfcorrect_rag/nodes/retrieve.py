@@ -29,7 +29,7 @@ def retrieve(
     instead, without a call. A retriever that fails before anything is written fails the run; later
     it only ends the beams that asked. One that returns anything but documents always fails the run.
     """
-    find = _finder(retriever, reranker)
+    find = finder(retriever, reranker)
 
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         beams, passages = list(first_beams(state)), list(state["passages"])
@@ -37,7 +37,7 @@ def retrieve(
         queries = {i: _query(state["question"], beams[i]) for i in wanting}
         found, notes = await find(state, run, list(dict.fromkeys(queries.values())))
         for i, query in queries.items():
-            retrieved = _merge(found[query], passages)
+            retrieved = merge(found[query], passages)
             if not retrieved:
                 notes.append(f"no passage was found for {query!r}: written without evidence")
             titles = [name_of(passages[i]) for i in retrieved]
@@ -63,7 +63,7 @@ def retrieve_documents(
     A retriever that fails is an empty retrieval with a note: CRAG corrects it like any other
     bad one, InstructRAG answers without documents.
     """
-    find = _finder(retriever, reranker)
+    find = finder(retriever, reranker)
 
     async def step(state: Mapping[str, Any], run: Run[Any]) -> Update:
         question = state["question"]
@@ -79,7 +79,7 @@ def retrieve_documents(
     return Node("retrieve", step, settings or CRAGSettings(), failed)
 
 
-def _finder(retriever: Retriever | None, reranker: Reranker) -> Find:
+def finder(retriever: Retriever | None, reranker: Reranker) -> Find:
     """Return a function that gives the admitted passages of each query, and notes about them."""
     source = None if retriever is None else AnyRetriever(retriever)
     if not isinstance(reranker, Reranker):
@@ -127,7 +127,7 @@ def _query(question: str, beam: Beam) -> str:
     return f"{question} {previous}".strip()
 
 
-def _merge(documents: Sequence[Document], passages: list[Document]) -> list[int]:
+def merge(documents: Sequence[Document], passages: list[Document]) -> list[int]:
     """Return the indices of documents in ``passages``, to which new ones are appended."""
     index = {_identity(passage): i for i, passage in enumerate(passages)}
     merged = []

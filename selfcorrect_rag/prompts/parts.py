@@ -162,10 +162,11 @@ _INVISIBLE = "\ufffd\u115f\u1160\u3164\uffa0\u2800"
 def quoted(text: str) -> str:
     """Return ``text`` with a look-alike in place of the first character of every mark.
 
-    Marks are those of :data:`FAMILIES`, reflection tokens, and ``<document`` and ``<paragraph>``,
-    which prompts use themselves; also in another case, in other forms of their letters, and with
-    invisible characters inside, since tokenizers may normalise. Length and all other characters are
-    unchanged. Idempotent, in time linear in the text.
+    Marks are those of :data:`FAMILIES`, reflection tokens, and what prompts use themselves:
+    ``<document``, ``<paragraph>`` and Search-R1's tags. They are also found in another case, in
+    other forms of their letters, and with invisible characters inside, since tokenizers may
+    normalise. Length and all other characters are unchanged. Idempotent, in time linear in the
+    text.
     """
     if not _OPENING.search(text):
         return text
@@ -208,4 +209,5 @@ def _fold(character: str) -> str:
 
 
 _TEMPLATES = {_named(_folded(token)) for tokens in FAMILIES.values() for token in tokens}
-_OWN = {_named(_folded(token)).replace(" ", "") for token in CONTROL_TOKENS}
+_SEARCH_R1 = [f"<{end}{tag}>" for tag in ("search", "information", "answer") for end in ("", "/")]
+_OWN = {_named(_folded(token)).replace(" ", "") for token in [*CONTROL_TOKENS, *_SEARCH_R1]}
