@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,16 @@ def test_trained_searcher(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out.splitlines()
     assert "<search> who discovered penicillin </search>" in said
     assert said[-1].startswith("answered: Alexander Fleming [1]")
+
+
+def test_tell_conflicts(capsys: pytest.CaptureFixture[str]) -> None:
+    example("tell_conflicts").main("Which port does the staging server run on?")
+    answer, notes, *claims = capsys.readouterr().out.splitlines()
+    assert "8443" in answer or "9000" in answer
+    assert re.search("disagree: .*9000” .Operations handbook.*8443” .Staging notes.$", notes)
+    newest, older = claims
+    assert re.fullmatch(r"2026-01-05: .*9000 \(Operations handbook\)", newest)
+    assert re.fullmatch(r"2024-03-01: .*8443 \(Staging notes\)", older)
 
 
 def test_judge_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

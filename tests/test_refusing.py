@@ -48,13 +48,14 @@ def test_every_graph_refuses_up_to_the_threshold(name: str, form: str) -> None:
 def test_the_score_of_a_model_that_does_not_judge() -> None:
     """It is the evaluator's best and the probability of the text, as far as these are known."""
 
-    def crag(llm: Any, texts: list[str]) -> Any:
-        evaluator, web = WordEvaluator(), PagesWebSearch(RuntimeError("down"))
-        made = create_crag(llm, lambda query: [document(t) for t in texts], evaluator, web)
+    def crag(llm: Any, texts: list[str], web: Any = None) -> Any:
+        found = [document(text) for text in texts]
+        made = create_crag(llm, lambda query: found, WordEvaluator(), web)
         return made.invoke(PLAIN)["score"]
 
     assert crag(chat("Ann [1]."), CORRECT) == 0.9
     assert crag(chat("Ann [1]."), INCORRECT) == -0.9
+    assert crag(chat("Ann [1]."), INCORRECT, PagesWebSearch()) == 0.9
     assert crag(Provider(answer=sure), CORRECT) == pytest.approx(1.4)
     assert crag(chat("Ann."), []) is None
     instruct = create_instruct_rag(Provider(answer=sure), gossip)
