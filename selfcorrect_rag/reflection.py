@@ -115,7 +115,7 @@ def is_readable(reflection: Reflection) -> bool:
 
 def probabilities(logprobs: Mapping[str, float]) -> dict[str, float]:
     """Normalise log-probabilities over their group, to sum to 1; ValueError if none is finite."""
-    top = max(logprobs.values(), default=-math.inf)
+    top = max(logprobs.values(), default=math.nan)
     if not math.isfinite(top):
         raise ValueError(f"no finite log-probability among {list(logprobs)}")
     weights = {token: math.exp(value - top) for token, value in logprobs.items()}

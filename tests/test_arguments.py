@@ -18,6 +18,7 @@ from langgraph.types import RetryPolicy
 from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NoDocument
 from selfcorrect_rag.models import from_name
 from selfcorrect_rag.settings import GRAPHS as GRAPH_SETTINGS
+from selfcorrect_rag.settings import CRAGSettings, SelfRAGSettings
 from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ALL, create
 from tests.providers import chat
@@ -39,7 +40,7 @@ async def afind(query: str) -> list[Document]:
 
 def store() -> InMemoryVectorStore:
     made = InMemoryVectorStore(DeterministicFakeEmbedding(size=8))
-    made.add_documents([Document(f"{TEXT} {i}") for i in range(9)])
+    made.add_documents([Document(f"{TEXT} {i}") for i in range(11)])
     return made
 
 
@@ -84,6 +85,7 @@ def test_a_vector_store_or_an_async_function_retrieves(name: str) -> None:
     for asynchronous in (False, True):
         result = run(graph, asynchronous, context={"passages": 6})
         assert [TEXT in d.page_content for d in result["passages"]] == [True] * 6
+    assert len(run(graph)["passages"]) == (10 if "crag" in name else 5)
     graph = make(name, retriever=afind)
     assert run(graph, True)["passages"] == PAGES
     with pytest.raises(NoDocument, match="is async: run the graph with ainvoke or astream"):
@@ -99,6 +101,24 @@ def test_models(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Jane Austen" in run(graph, asynchronous)["answer"]
 
 
+@GRAPHS
+def test_a_follow_up_is_rewritten_before_anything_is_retrieved(name: str) -> None:
+    queries: list[str] = []
+    graph = make(name, retriever=lambda q: queries.append(q) or PAGES, follow_up=chat("And when?"))
+    graph.invoke({"messages": [("user", "Who?"), ("ai", "Jane."), ("user", "When?")]})
+    assert queries == ["And when?"]
+
+
+def test_settings_of_either_graph_are_a_context_of_self_crag() -> None:
+    graph = make("self_crag")
+    for settings, query in (
+        (SelfRAGSettings(mode="never"), ""),
+        (SelfRAGSettings(mode="always"), "wrote, Emma"),
+        (CRAGSettings(rewrite=False), ASK["question"]),
+    ):
+        assert run(graph, context=settings)["web_query"] == query
+
+
 CALLING = {
     "self_rag": "decide_retrieval generate_and_critique retrieve",
     "crag": "grade_documents refine_strips select_web_strips retrieve rewrite_query web_search "
@@ -108,6 +128,9 @@ CALLING = {
     "instruct_rag": "retrieve write_rationale",
 }
 UNCACHED = {"retrieve", "rewrite_query", "web_search", "generate", "write_rationale"}
+READ = {"decide_retrieval": set[str](), "select_web_strips": {"web_results"}}
+"""Keys of the state on which a cached result depends, by node, if it is not the passages."""
+KEYS = ("beams", "candidates", "knowledge", "passages", "web_results")
 
 
 @GRAPHS
@@ -127,6 +150,11 @@ def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(nam
         assert {n for n in nodes if nodes[n].retry_policy == policy} == retried
         assert {n for n in nodes if nodes[n].cache_policy} == cached
         assert all(nodes[n].retry_policy is None for n in nodes.keys() - retried)
+        source = "knowledge" if name == "self_crag" else "passages"
+        read = {**READ, "generate_and_critique": {"beams", "candidates", source}}
+        for node in cached:
+            key = nodes[node].cache_policy.key_func
+            assert {k for k in KEYS if key({k: [1]}) != key({})} == read.get(node, {"passages"})
 
 
 REFUSED: list[tuple[str, Any, str]] = [
@@ -217,11 +245,12 @@ def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) 
     filtered = make(name, strip_filter=asking("filter", lambda q, strips: [True]))
     costs = {"retrieve": 1, "grade_documents": 1, "rewrite_query": 1, "web_search": 1}
     selecting = {"select_web_strips": 1}
-    for its, counted in ((graph, costs | selecting), (filtered, selecting)):
+    for its, counted, kept in ((graph, costs | selecting, False), (filtered, selecting, True)):
         for asynchronous in (False, True):
             said, result = streamed(its, asynchronous)
             assert "Austen" in said
             assert "Not heard" not in said
+            assert [strip["kept"] for strip in result["web_strips"]] == [kept]
             route = result["route"]
             assert {r["step"]: r["model_calls"] for r in route if r["step"] in counted} == counted
 

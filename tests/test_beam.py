@@ -7,7 +7,9 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.nodes.decide_retrieval import next_step
 from selfcorrect_rag.reflection import NO_SUPPORT, Reflection
+from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
     FULL,
@@ -85,6 +87,21 @@ def test_continue_keeps_the_passage_and_retrieves_nothing() -> None:
         assert result["cited_answer"] == "One. [1] More. [1]"
         assert result["citations"][0]["segments"] == [0, 1]
         assert "[Continue" not in result["answer"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "keep", "enough"),
+    [
+        ("adaptive", "continue", "none"),
+        ("always", "continue", "retrieve"),
+        ("never", *["none"] * 2),
+    ],
+)
+def test_a_retrieval_token_and_the_mode_choose_the_next_step(
+    mode: str, keep: str, enough: str
+) -> None:
+    settings, said = SelfRAGSettings.of({"mode": mode}), map(reflection, (KEEP, ENOUGH))
+    assert [next_step(token, settings, has_evidence=True) for token in said] == [keep, enough]
 
 
 def test_citations_follow_the_passage_that_was_read() -> None:
@@ -201,11 +218,12 @@ def test_nothing_but_log_probabilities_that_are_no_numbers_is_answered_with_a_no
     assert result["constraints_met"], "no constraint was set"
 
 
-def test_a_candidate_without_text_is_not_chosen() -> None:
+@pytest.mark.parametrize(("ended", "why"), [("end", "no text"), ("pruned", "pruned by ISREL")])
+def test_a_candidate_without_text_is_not_chosen(ended: str, why: str) -> None:
     silent, spoken = segment("", RELEVANT, FULL, USEFUL), segment("Something.", IRRELEVANT, NONE)
-    result, _ = ask({"A": [silent], "B": [spoken]})
+    result, _ = ask({"A": [{**silent, "finish_reason": ended}], "B": [spoken]})
     assert result["answer"] == "Something."
-    assert result["candidates"][0]["dropped"] == "no text"
+    assert result["candidates"][0]["dropped"] == why
 
 
 def option(text: str, relevant: float) -> list[Segment]:
@@ -214,9 +232,10 @@ def option(text: str, relevant: float) -> list[Segment]:
 
 
 def test_closed_sets_sum_scores_by_answer() -> None:
-    given = {"A": option("False.", 0.9), "B": option("true", 0.6), "C": option("True", 0.6)}
+    given = {"A": option("False.", 0.9), "B": option("true", 0.5), "C": option("True", 0.7)}
     result, _ = ask(given, closed_set=True)
     assert result["answer"] == "true"
+    assert [c["chosen"] for c in result["candidates"]] == [False, False, True], "the best backer"
     assert result["options"] == {"true": pytest.approx(1.4), "false": pytest.approx(1.0)}
     assert list(result["options"]) == ["true", "false"], "best first"
     assert result["score"] == pytest.approx(1.4)

@@ -14,6 +14,8 @@ from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.rewrite_query import keywords
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
+from selfcorrect_rag.self_crag import self_crag_builder
+from selfcorrect_rag.self_rag import self_rag_builder
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import Segment
 from tests.agents.scripted import GRAPHS
@@ -304,6 +306,7 @@ def test_one_contract_for_all_graphs(make: Any) -> None:
         ('Who sang "the a of it"?', "sang, the a of it"),
         ("Who are you?", "Who are you?"),
         ("Why?", "Why?"),
+        ("Do cats like trees and are dogs very happy in houses?", "cats like trees, happy, houses"),
         ("Who led the Alps or Rome but not the sea or a hill in Oslo?", "Alps, Rome, Oslo"),
     ],
 )
@@ -316,6 +319,9 @@ def test_a_builder_takes_nodes_before_it_is_compiled() -> None:
     builder.add_node("after", lambda state: {"notes": ["seen"]})
     builder.add_edge("generate", "after")
     assert builder.compile().invoke({"question": "Who?"})["notes"][-1] == "seen"
+    others = self_rag_builder(echo()), self_crag_builder(echo(), None, WordEvaluator())
+    for made in (builder, *others):
+        assert not any(node.cache_policy for node in made.nodes.values())
 
 
 def write(prompt: str) -> Segment:

@@ -91,7 +91,7 @@ CORRECTED = "graded strips query_rewritten web_searched web_strips knowledge"
         ("crag", "retriever", {}, "retrieval_failed graded query_rewritten web_searched answered"),
         ("crag", "web", {}, "retrieved query_rewritten web_search_failed answered"),
         ("crag", None, {"max_model_calls": 1}, "retrieved knowledge answered"),
-        ("self_crag", None, {"depth": 1}, f"{CORRECTED} segment_chosen answered"),
+        ("self_crag", None, {"depth": 2}, f"{CORRECTED} segment_chosen answered"),
         ("instruct_rag", None, {}, "retrieved rationale_written answered"),
         ("instruct_rag", "retriever", {}, "retrieval_failed rationale_written answered"),
     ],

@@ -23,6 +23,7 @@ def test_the_weakest_documents_are_dropped_and_numbers_follow() -> None:
         "2 of 4 documents dropped, the weakest first: the prompt would be longer than the 500 "
         "tokens that the model can read"
     ]
+    assert run(titles=LONG, mode="ralm", context_tokens=900)["numbering"] == [2, 1, 0]
 
 
 def test_demonstrations_are_dropped_after_documents_and_the_best_document_stays() -> None:

@@ -25,6 +25,8 @@ def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
         graph = create_instruct_rag(echo(), lambda query: documents(), *given)
         result = graph.invoke({"question": QUESTION})
         assert (result["mode"], result["demonstrations"]) == ("instruct", [])
+    graph = create_instruct_rag(echo(), lambda query: documents(), settings={"mode": "ralm"})
+    assert graph.invoke({"question": QUESTION})["mode"] == "ralm"
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,11 @@ def test_no_documents_is_a_route(mode: str) -> None:
     assert result["answer"] == f"Based on your knowledge, answer the question: {QUESTION}"
     assert (result["mode"], result["demonstrations"]) == ("no_retrieval", [])
     assert result["notes"] == ["no document was found: the model was asked without documents"]
+    graph: Any = create_instruct_rag(echo(), None)
+    for given in ({}, {"documents": documents()}):
+        closed = graph.invoke({"question": QUESTION, **given}, context={"mode": "no_retrieval"})
+        shown = closed["answer"], closed["numbering"], closed["notes"]
+        assert shown == (result["answer"], [], [])
 
 
 def test_a_fine_tuned_model_keeps_its_prompt_without_documents() -> None:

@@ -4,13 +4,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from langchain_core.outputs import Generation, LLMResult
+from langchain_core.messages import AIMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.nodes.limits import CallCounter, limit_met
+from selfcorrect_rag.nodes.limits import CallCounter, batch_usage, first_beams, limit_met
 from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Segment
+from tests.nodes.parts import beam
 from tests.scripted import FULL, RELEVANT, ByRequest, ScriptedReflectionLLM, document, segment
 
 
@@ -45,6 +48,15 @@ def test_the_decision_is_spared_if_only_the_answer_fits() -> None:
     assert (result["retrieval"]["retrieve"], result["retrieval"]["probability"]) == (True, None)
     assert "retrieved without asking for the decision" in result["notes"][0]
     assert result["answer"] == "First."
+    limits: dict[str, int]
+    for limits, asked in (
+        ({"max_model_calls": 3}, True),  # one for the decision, two for the answer
+        ({"max_model_calls": 2}, False),
+        ({"max_tokens": 101}, True),
+        ({"max_tokens": 100}, False),
+    ):
+        decided = ask(ByRequest, **limits)["retrieval"]["probability"]
+        assert (decided is not None) is asked
 
 
 def test_a_candidate_goes_without_critique_if_that_does_not_fit() -> None:
@@ -58,6 +70,12 @@ def test_tokens_are_bounded_too_and_the_first_candidates_written() -> None:
     result = ask(ScriptedReflectionLLM, max_tokens=150, mode="always", segment_tokens=100)
     assert [c["passage"] for c in result["candidates"] if c["depth"] == 0] == [0]
     assert result["stopped"] == "max_tokens"
+    for most, answer in ((117, "First. Second."), (116, "First.")):  # 17 for the first segment
+        result = ask(ScriptedReflectionLLM, "A", mode="always", max_tokens=most)
+        assert result["answer"] == answer
+    assert result["notes"] == ["max_tokens is 116: the answer ends after segment 1"]
+    twice = ask(ByRequest, "A", mode="always", max_model_calls=2 + 2)
+    assert twice["answer"] == "First. Second."
 
 
 @pytest.mark.parametrize(("most", "fit"), [(3, 1), (4, 2), (5, 2), (6, 3), (8, 4)])
@@ -84,6 +102,31 @@ def test_calls_are_counted_once_with_what_they_report_and_as_failed_ones() -> No
     assert counter.usage["model_calls"] == 3
 
 
+def test_tokens_are_read_wherever_a_model_reports_them() -> None:
+    counter = CallCounter()
+    usage = UsageMetadata(input_tokens=3, output_tokens=2, total_tokens=5)
+    info = {"prompt_tokens": 30, "tokens": 20, "requests": 4}
+    for generation in (
+        ChatGeneration(message=AIMessage("", usage_metadata=usage)),
+        Generation(text="", generation_info=info),
+    ):
+        counter.on_llm_end(LLMResult(generations=[[generation]]), run_id=uuid4())
+    assert counter.usage == {**FREE, "model_calls": 5, "prompt_tokens": 33, "generated_tokens": 22}
+
+
+@pytest.mark.parametrize(
+    ("requests", "read", "costs"),
+    [(0, 7, (1, 21, 30)), (0, 0, (1, 0, 30)), (2, 7, (6, 21, 30)), (2, 0, (6, None, None))],
+)
+def test_a_batch_is_one_call_or_the_requests_of_its_provider(
+    requests: int, read: int, costs: Any
+) -> None:
+    given: Any = {"requests": requests, "prompt_tokens": read}
+    batch = [segment("", finish_reason=end, **given) for end in ("end", "pruned", "length")]
+    named = dict(zip(("model_calls", "prompt_tokens", "generated_tokens"), costs, strict=True))
+    assert batch_usage(batch) == {**named, "prompts": 3, "pruned": 1}
+
+
 def test_limits_count_what_models_report() -> None:
     first: Any = {**FREE, "prompt_tokens": None, "model_calls": 2}
     state = {"route": [first, {**FREE, "prompt_tokens": 90}]}
@@ -91,3 +134,5 @@ def test_limits_count_what_models_report() -> None:
     assert limit_met(state, Settings(max_model_calls=3), 2) == "max_model_calls"
     assert limit_met(state, Settings(max_tokens=100), 1, 10) is None
     assert limit_met(state, Settings(max_tokens=100), 1, 11) == "max_tokens"
+    assert limit_met(state, Settings(max_tokens=91), 1) is None
+    assert first_beams({"beams": []}, [1]) == [beam(score=0.0, retrieved=[1])]

@@ -24,6 +24,7 @@ from selfcorrect_rag.reflection import (
     probabilities,
     retrieval_probability,
     segment_score,
+    segment_terms,
     sequence_probability,
 )
 from tests.scripted import reflection
@@ -59,6 +60,8 @@ def test_retrieval_is_a_ratio_of_probabilities() -> None:
         assert retrieval_probability(decided) == approx(expected)
         decided["logprobs"][CONTINUE] = -0.01
         assert retrieval_probability(decided) == approx(expected)
+    with pytest.raises(ValueError, match=r"no finite log-probability among \[\]"):
+        probabilities({})
 
 
 def test_isrel_issup_isuse_by_hand() -> None:
@@ -79,11 +82,15 @@ def test_segment_score_by_hand() -> None:
     scores = critique_of(isrel=0.8, issup=0.6, isuse=-0.5)
     assert segment_score(scores, 0.4, Weights()) == approx(0.4 + 0.8 + 0.6 - 0.25)
     assert segment_score(scores, 0.4, Weights(5, 2, 3, 4)) == approx(2.0 + 1.6 + 1.8 - 2.0)
+    terms = [(*t.values(),) for t in segment_terms({**scores, "ISSUP": None}, None, Weights())]
+    assert terms == [("p(y)", 1, 0), ("ISREL", 1, 0.8), ("ISSUP", 1, 0), ("ISUSE", 0.5, -0.5)]
 
 
 def test_sequence_probability_is_a_geometric_mean() -> None:
     assert sequence_probability(math.log(0.9) + math.log(0.1), 2) == approx(0.3)
+    assert sequence_probability(math.log(0.5), 1) == approx(0.5)
     assert sequence_probability(0.0, 0) == approx(1.0)
+    assert sequence_probability(math.inf, 1) is None
     assert sequence_probability(1e-9, 1) == 1.0, "rounding lifts nothing above 1"
 
 
@@ -177,6 +184,7 @@ def test_the_best_that_a_path_can_become_by_hand() -> None:
     assert best_path_score([without(0.1)], 4, Weights(), "mean") == approx(3.5)
     assert best_path_score(begun, 2, Weights(), "sum") == approx(1.5 + 6.5)
     assert best_path_score(begun, 3, Weights(), "product") == approx(1.5 * 3 * 3 * 3.5)
+    assert best_path_score([], 2, Weights(), "product") == approx(3 * 3.5)
     assert best_path_score(path((0, 0, None, 0)), 2, Weights(), "product") == 0
     low = Weights(0.1, 0.1, 0.1, 0.1)
     assert best_path_score(begun, 2, low, "product") == approx(0.15)
@@ -207,4 +215,6 @@ def test_path_scores_by_hand() -> None:
     retrieved = path((0.8, 0.9, None, 0.5))
     assert path_score([without(0.1), *retrieved], Weights(), "mean") == approx(2.2)
     assert path_score([without(0.1), without(0.3)], Weights(), "mean") == approx(0.2)
-    assert path_score([], Weights(), "mean") == 0
+    assert [path_score([], Weights(), rule) for rule in PATH_RULES] == [0, 0, 0]
+    with pytest.raises(ValueError, match="one of mean, sum, product, got 'max'"):
+        path_score([], Weights(), "max")

@@ -7,8 +7,10 @@ import pytest
 from langchain_core.documents import Document
 
 from selfcorrect_rag import SelfRAGSettings, create_self_rag
+from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
 from selfcorrect_rag.reflection import CONTINUE, NO_RETRIEVAL, NO_SUPPORT, RETRIEVAL
 from selfcorrect_rag.state import Segment
+from tests.nodes.parts import beam
 from tests.scripted import (
     FULL,
     IRRELEVANT,
@@ -108,12 +110,28 @@ async def test_a_decision_that_cannot_be_read_retrieves_and_is_said(form: str) -
     assert "did not say whether it needs evidence" in result["notes"][0]
 
 
+@pytest.mark.parametrize(("mode", "first"), [("adaptive", 1), ("always", 1), ("never", 0)])
+def test_a_turn_begins_with_one_beam_and_the_decision(mode: str, first: int) -> None:
+    llm = ScriptedReflectionLLM(write=from_passage)
+    settings = SelfRAGSettings.of({"mode": mode, "instruction": "Be brief."})
+    update = decide_retrieval(llm, settings).invoke(QUESTION)
+    assert update["beams"] == [beam(score=0.0, next=("none", "retrieve")[first])]
+    probability, threshold = (0.9, 0.2) if mode == "adaptive" else (None, None)
+    assert update["retrieval"] == {
+        "retrieve": bool(first),
+        "probability": probability and pytest.approx(probability),
+        "threshold": threshold,
+        "mode": mode,
+    }
+    opening = "### Instruction:\nBe brief.## Input:\n\nWho?\n\n### Response:\n"
+    assert llm.calls == ([[opening]] if mode == "adaptive" else [])
+
+
 def test_always_and_never_do_not_ask_the_model() -> None:
     graph, llm = build(A, B, retrieval=0.1)
     always, never = (graph.invoke(QUESTION, context={"mode": m}) for m in ("always", "never"))
     assert len(always["candidates"]) == 2
     assert (never["answer"], never["passages"]) == ("From memory.", [])
-    assert never["retrieval"]["probability"] is None
     assert always.keys() == never.keys()
     assert len(llm.calls) == 2
     assert graph.invoke(QUESTION, context={"threshold": 0.0})["retrieval"]["retrieve"]

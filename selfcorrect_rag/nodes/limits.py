@@ -49,7 +49,6 @@ class CallCounter(BaseCallbackHandler):
     def on_chat_model_start(
         self, *args: Any, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
     ) -> None:
-        self._parents[run_id] = parent_run_id
         while parent_run_id is not None:  # what it is inside of is not counted
             self._counted.add(parent_run_id)
             parent_run_id = self._parents.get(parent_run_id)

@@ -143,7 +143,7 @@ def _fit(
     # search, since each check builds and tokenizes the whole prompt.
     choices = [(n, len(examples)) for n in range(every, 1, -1)]
     choices += [(min(every, 1), n) for n in range(len(examples), -1, -1)]
-    first = 0 if fits(choices[0]) else bisect_left(choices, True, lo=1, key=fits)
+    first = 0 if fits(choices[0]) else bisect_left(choices, True, key=fits)
     left = choices[min(first, len(choices) - 1)]
     beyond = f"longer than the {limit} tokens that the model can read"
     if first == len(choices):

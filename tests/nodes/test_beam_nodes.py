@@ -10,8 +10,9 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_self_rag
+from selfcorrect_rag.errors import NoDocument
 from selfcorrect_rag.models import PromptedReflectionLLM
-from selfcorrect_rag.nodes.beam_select import selected
+from selfcorrect_rag.nodes.beam_select import beam_select, selected
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import retrieve
@@ -76,6 +77,16 @@ def test_beams_with_the_same_last_segment_share_a_query(asynchronous: bool) -> N
 
 
 @both
+def test_a_retriever_that_fails_late_ends_the_beams_that_asked(asynchronous: bool) -> None:
+    one = candidate("One.")
+    state = {**ASKED, "beams": [beam(one), beam(one, next="continue")]}
+    update = invoke(retrieve(lambda _: 1 / 0), state, asynchronous)
+    assert [b["next"] for b in update["beams"]] == [None, "continue"]
+    raised = "the retriever raised ZeroDivisionError: division by zero"
+    assert update["notes"] == [f"{raised}: the answer ends after segment 1"]
+
+
+@both
 def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> None:
     one = candidate("One.", passage=2)
     state = {
@@ -134,6 +145,45 @@ def test_ties_go_to_the_earlier_candidate_and_dropped_ones_are_never_chosen() ->
     assert best["segments"][0]["text"] == "First."
 
 
+def test_if_all_are_dropped_the_best_text_ends_the_answer() -> None:
+    silent = candidate("", path_score=9.0, dropped="no text")
+    best = candidate("Best.", path_score=4.0, dropped="x", next="retrieve")
+    update = selected([beam()], SelfRAGSettings(), [silent, candidate("Worse.", dropped="x"), best])
+    assert update == {
+        "beams": [beam(best, score=4.0, next=None)],
+        "constraints_met": False,
+        "notes": ["every candidate was dropped (x): answered with the best"],
+    }
+
+
+def test_the_last_segment_leaves_the_best_and_what_can_only_equal_it_ends() -> None:
+    new = [candidate("Done.", path_score=1.0), candidate("Going.", next="retrieve")]
+    state = {**ASKED, "beams": [beam()], "candidates": new}
+    llm = ScriptedReflectionLLM(write=lambda _: segment(""))
+    found = beam_select(llm, SelfRAGSettings(depth=1)).invoke(state)["beams"]
+    assert found == [beam(new[1], next=None, cut="the answer was cut at its limit of 1 segments")]
+    new[0]["path_score"] = (3.0 + 3.5) / 2  # that of a perfect second segment
+    (best,) = selected([beam()], SelfRAGSettings(depth=2), new)["beams"]
+    assert best["segments"][0]["text"] == "Done."
+
+
+def test_a_beam_without_a_next_segment_says_why_unless_a_limit_did() -> None:
+    path = [candidate("A."), candidate("B.", depth=1)]
+    new = [candidate("C.", depth=2, beam=0, dropped=why) for why in ("x", "y", "x")]
+    why = "the answer ends after segment 2: all candidates for the next dropped (x, y)"
+    for scores, cut in (((3.0, 2.0), why), ((2.0, 3.0), None)):
+        beams = [beam(*path, score=score) for score in scores]
+        assert selected(beams, SelfRAGSettings(), new)["beams"] == [beam(*path, next=None, cut=cut)]
+
+
+@pytest.mark.parametrize("option", ["A", None])
+def test_an_answer_of_a_closed_set_has_no_next_segment(option: str | None) -> None:
+    new = [candidate("A", option=option, next="retrieve")]
+    update = selected([beam()], SelfRAGSettings(options=("A", "B")), new)
+    assert [b["next"] for b in update["beams"]] == [None]
+    assert bool(update["notes"]) is (option is None)
+
+
 def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() -> None:
     best = [candidate("A."), candidate("B.", depth=1, beam=1, passage=1)]
     others = [
@@ -190,6 +240,7 @@ class Reversing(BaseDocumentCompressor):
     """Keeps the last two documents, best last."""
 
     fails: bool = False
+    gives: Any = True
     llm: Any = None
 
     def compress_documents(
@@ -199,7 +250,7 @@ class Reversing(BaseDocumentCompressor):
             raise ValueError("no reranker today")
         if self.llm:  # as LangChain's own reranker asks one
             self.llm.invoke(query, {"callbacks": callbacks})
-        return [*reversed(documents)][:2]
+        return self.gives and [*reversed(documents)][:2]
 
 
 def ranked(reranker: Any, asynchronous: bool, **given: Any) -> Any:
@@ -227,6 +278,8 @@ def test_a_failing_reranker_leaves_the_passages(asynchronous: bool) -> None:
     result = ranked(Reversing(fails=True), asynchronous)
     assert [c["passage"] for c in result["candidates"]] == [0, 1, 2]
     assert "the reranker raised ValueError: no reranker today" in result["notes"][0]
+    with pytest.raises(NoDocument, match=r"^the reranker gave None: give a list of Documents"):
+        ranked(Reversing(gives=None), asynchronous)
 
 
 EARLIER = [HumanMessage("Who built it?"), ToolMessage("x", tool_call_id="1"), AIMessage("Ann.")]
