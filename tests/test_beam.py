@@ -8,7 +8,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.nodes.decide_retrieval import next_step
-from selfcorrect_rag.reflection import NO_SUPPORT, Reflection
+from selfcorrect_rag.reflection import Reflection
 from selfcorrect_rag.settings import SelfRAGSettings
 from selfcorrect_rag.state import Segment
 from tests.scripted import (
@@ -162,18 +162,6 @@ def test_paths_are_compared_by_the_rule_that_is_chosen() -> None:
     assert ask(given)[0]["answer"] == "Strong."
     assert ask(given, path_rule="sum")[0]["answer"] == "Fair. Fair. Fair."
     assert ask(given, path_rule="product")[0]["score"] == pytest.approx(2.0**3)  # beats 2.4
-
-
-def test_a_path_all_of_whose_continuations_break_a_constraint_ends_with_a_note() -> None:
-    right = segment("Right.", RELEVANT, FULL, next=AGAIN)
-    wrong = segment("Wrong.", RELEVANT, NONE, USEFUL)
-    result, _ = ask({"A": [right, wrong]}, hard_constraints=[NO_SUPPORT])
-    assert result["answer"] == "Right."
-    assert result["constraints_met"]
-    assert result["notes"] == [
-        "the answer ends after segment 1: all candidates for the next dropped "
-        "(hard constraint [No support / Contradictory])"
-    ]
 
 
 def test_a_note_on_what_was_cut_is_about_the_answer_that_is_given() -> None:

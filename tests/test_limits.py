@@ -48,15 +48,9 @@ def test_the_decision_is_spared_if_only_the_answer_fits() -> None:
     assert (result["retrieval"]["retrieve"], result["retrieval"]["probability"]) == (True, None)
     assert "retrieved without asking for the decision" in result["notes"][0]
     assert result["answer"] == "First."
-    limits: dict[str, int]
-    for limits, asked in (
-        ({"max_model_calls": 3}, True),  # one for the decision, two for the answer
-        ({"max_model_calls": 2}, False),
-        ({"max_tokens": 101}, True),
-        ({"max_tokens": 100}, False),
-    ):
-        decided = ask(ByRequest, **limits)["retrieval"]["probability"]
-        assert (decided is not None) is asked
+    limits: Any = [{"max_model_calls": n} for n in (2, 3)] + [{"max_tokens": n} for n in (100, 101)]
+    decisions = [ask(ByRequest, **limit)["retrieval"]["probability"] for limit in limits]
+    assert [d is not None for d in decisions] == [False, True] * 2, "one call and one token decide"
 
 
 def test_a_candidate_goes_without_critique_if_that_does_not_fit() -> None:
@@ -115,13 +109,11 @@ def test_tokens_are_read_wherever_a_model_reports_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "read", "costs"),
-    [(0, 7, (1, 21, 30)), (0, 0, (1, 0, 30)), (2, 7, (6, 21, 30)), (2, 0, (6, None, None))],
+    ("given", "costs"),
+    [((0, 7), (1, 21, 30)), ((0, 0), (1, 0, 30)), ((2, 7), (6, 21, 30)), ((2, 0), (6, None, None))],
 )
-def test_a_batch_is_one_call_or_the_requests_of_its_provider(
-    requests: int, read: int, costs: Any
-) -> None:
-    given: Any = {"requests": requests, "prompt_tokens": read}
+def test_a_batch_is_one_call_or_the_requests_of_its_provider(given: Any, costs: Any) -> None:
+    given = dict(zip(("requests", "prompt_tokens"), given, strict=True))
     batch = [segment("", finish_reason=end, **given) for end in ("end", "pruned", "length")]
     named = dict(zip(("model_calls", "prompt_tokens", "generated_tokens"), costs, strict=True))
     assert batch_usage(batch) == {**named, "prompts": 3, "pruned": 1}

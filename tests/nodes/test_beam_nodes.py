@@ -7,7 +7,6 @@ import pytest
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
-from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.errors import NoDocument
@@ -25,7 +24,6 @@ from tests.scripted import (
     FULL,
     NONE,
     RELEVANT,
-    THREAD,
     ScriptedReflectionLLM,
     document,
     passage_of,
@@ -283,32 +281,6 @@ def test_a_failing_reranker_leaves_the_passages(asynchronous: bool) -> None:
 
 
 EARLIER = [HumanMessage("Who built it?"), ToolMessage("x", tool_call_id="1"), AIMessage("Ann.")]
-
-
-@both
-def test_a_follow_up_is_rewritten_from_the_conversation(asynchronous: bool) -> None:
-    prompts, queries = list[str](), list[str]()
-    llm = ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL))
-
-    def rewrite(messages: Any) -> str:
-        prompts.append(messages[-1].content)
-        return "When was Ann born?"
-
-    def find(query: str) -> list[Document]:
-        queries.append(query)
-        return DOCUMENTS
-
-    model = RunnableLambda(rewrite)
-    graph = create_self_rag(llm, find, follow_up=model, checkpointer=InMemorySaver())
-    bound = graph.with_config(THREAD)
-    for question in ("Who built it?", "When was she born?"):
-        result = invoke(bound, {"messages": [("user", question)]}, asynchronous)
-    assert queries == ["Who built it?", "When was Ann born?"], "a first turn is not rewritten"
-    assert result["question"] == "When was Ann born?"
-    assert result["original_question"] == "When was she born?"
-    (prompt,) = prompts
-    assert "user: Who built it?\nassistant: Red. [1]" in prompt
-    assert "When was she born?" in prompt
 
 
 @both
