@@ -21,8 +21,9 @@ from benchmarks.evidence import (
     shipped_figures,
     split_of,
 )
+from benchmarks.own_documents.__main__ import QUESTIONS as OWN
 from docs.evidence_tables import interval, tables
-from reader_training.rows import DATA, real_rows
+from reader_training.rows import DATA, lines, real_rows
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 
 ROOT = Path(__file__).parents[1]
@@ -63,8 +64,10 @@ def test_its_questions_are_those_of_the_sets_and_were_not_trained_on(made: Any) 
         name: [question_hash(a.question.question)[:16] for a in s] for name, s in sets.items()
     }
     assert made["sets"]
+    own = {question_hash(row["question"])[:16] for row in lines(OWN)}
     for name, found in made["sets"].items():
-        assert found["hashes"] == hashes[name]
+        # Which questions on own files are asked depends on the files of the machine.
+        assert set(found["hashes"]) <= own if name == "files" else found["hashes"] == hashes[name]
     trained = {question_hash(row.question)[:16] for row in real_rows().train}
     assert not trained & {each for found in hashes.values() for each in found}
     for name in ("popqa", "triviaqa", "multihop"):
