@@ -43,7 +43,8 @@ def train_command(name: str, sets: tuple[str, ...], config: Path | None, as_json
     except ValidationError as error:
         raise BadOption(first_fault(error)) from error
     show, finished = progress_line(), itertools.count(1)
-    report = entrypoint.run(options, lambda _, total: show(f"{next(finished)} of {total}"))
+    # By name: in some, the second argument is the model.
+    report = entrypoint.run(options, progress=lambda _, total: show(f"{next(finished)} of {total}"))
     if as_json:
         tell_json(report)
         return

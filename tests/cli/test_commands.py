@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.cli.main import COMMANDS, main
 from selfcorrect_rag.reader.network import SHIPPED
@@ -218,6 +219,22 @@ def test_settings_and_options_of_trainings_are_listed(capsys: pytest.CaptureFixt
         assert main(arguments) == 0
         shown = capsys.readouterr().out
         assert shown.index(first) < shown.index(second)
+
+
+def open_model() -> RunnableLambda[str, str]:
+    return RunnableLambda(lambda prompt: "The first document says Jane Austen.")
+
+
+def test_a_training_that_asks_a_model_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line of progress was given in the place of the model."""
+    row = {"question": "Who?", "answers": ["Jane Austen"], "documents": ["Emma is hers."]}
+    data, out = write(tmp_path / "rows.jsonl", row), tmp_path / "out.jsonl"
+    sets = {"data": data, "out": out, "model": f"{__name__}:open_model"}
+    given = [part for key, value in sets.items() for part in ("--set", f"{key}={value}")]
+    assert main(["train", "rationales", *given, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["consistent"] == 1
 
 
 def test_an_empty_index_is_named_and_hostile_text_does_not_control_the_terminal(
