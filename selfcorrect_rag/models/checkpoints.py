@@ -52,16 +52,34 @@ def loading(name_or_path: str | Path, what: str = "model") -> Iterator[None]:
         reason = next(iter(str(error).strip().splitlines()), repr(error))
         raise ModelNotFound(
             f"cannot load a {what} from {name_or_path}: {reason} (give a folder with config.json, "
-            "weights and tokenizer.json or tokenizer.model, or a hub name)"
+            "weights and tokenizer.json or tokenizer.model, a GGUF file, or a hub name)"
         ) from error
 
 
 def load_language_model(name_or_path: str | Path, dtype: str) -> tuple[Any, Any]:
-    """Load a causal language model and its tokenizer."""
+    """Load a causal language model and its tokenizer from a folder, GGUF file or hub name."""
+    return load_weights(name_or_path, dtype), load_tokenizer(name_or_path)
+
+
+def load_weights(name_or_path: str | Path, dtype: str) -> Any:
+    """Load a causal language model; those of a GGUF file are dequantised to ``dtype``."""
     transformers = require("transformers", "transformers")
+    source, options = _locate(name_or_path)
+    if options and hasattr(transformers, "GgufConfig"):
+        # By default transformers 5.23 keeps packed weights, which can be neither trained nor saved.
+        options["quantization_config"] = transformers.GgufConfig(dequantize=True)
     with loading(name_or_path):
-        model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
-    return model, load_tokenizer(name_or_path)
+        return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
+
+
+def _locate(name_or_path: str | Path) -> tuple[str | Path, dict[str, Any]]:
+    """Return the first argument of ``from_pretrained``, and ``gguf_file`` for a GGUF file."""
+    path = Path(name_or_path)
+    if path.suffix.lower() != ".gguf":
+        return name_or_path, {}
+    for package in ("gguf", "accelerate"):
+        require(package, "gguf")
+    return path.parent, {"gguf_file": path.name}
 
 
 def load_tokenizer(name_or_path: str | Path) -> Any:
@@ -70,10 +88,13 @@ def load_tokenizer(name_or_path: str | Path) -> Any:
     A ``tokenizer.json`` is taken as it is: transformers 5 would make Llama's anew, with other rules
     for spaces. A Llama or Mistral checkpoint with ``tokenizer.model`` alone gets the ids of
     transformers 4.36.2, with which Self-RAG's authors ran theirs: a space before the text behind
-    every special token, whatever ``legacy`` says.
+    every special token, whatever ``legacy`` says. A GGUF file's is as transformers converts it.
     """
     transformers = require("transformers", "transformers")
+    source, options = _locate(name_or_path)
     with loading(name_or_path, "tokenizer"):
+        if options:
+            return transformers.AutoTokenizer.from_pretrained(source, **options)
         folder = Path(name_or_path)
         if not folder.is_dir():
             hub = require("huggingface_hub", "transformers")

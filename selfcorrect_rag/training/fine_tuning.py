@@ -30,7 +30,7 @@ class TuningOptions(Options):
     run_only = Options.run_only | {"save_steps"}
 
     model: str = ""
-    """Folder or hub name of the base model."""
+    """Folder, GGUF file or hub name of the base model."""
     num_train_epochs: PositiveFloat = 3.0
     """Passes over the training rows."""
     learning_rate: PositiveFloat = 2e-5
@@ -81,7 +81,10 @@ def load_decoder(options: CausalOptions, base: Any) -> tuple[Any, Any, int]:
     if model.config.is_encoder_decoder:
         raise BadTrainingData(f"{options.model} has an encoder; give a causal language model")
     if tokenizer.eos_token_id is None:
-        raise BadTrainingData(f"the tokenizer of {options.model} has no end token (eos_token)")
+        raise BadTrainingData(
+            f"the tokenizer of {options.model} has no end token; name one as eos_token in its "
+            "tokenizer_config.json"
+        )
     return model, tokenizer, max_input_tokens(model, options.max_length)
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import PrivateAttr
 
-from selfcorrect_rag.errors import require
-from selfcorrect_rag.models.checkpoints import loading, resolve_device
+from selfcorrect_rag.models.checkpoints import load_weights, resolve_device
 from selfcorrect_rag.models.engines.engine import Completion, Engine, Request
 from selfcorrect_rag.models.engines.engine_llm import EngineReflectionLLM
 from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
@@ -48,10 +47,11 @@ class TransformersReflectionLLM(EngineReflectionLLM):
         dtype: Literal["auto", "float32", "bfloat16", "float16"] | None = None,
         **options: Any,
     ) -> Self:
-        """Load a checkpoint from a folder, or a hub name such as ``selfrag/selfrag_llama2_7b``.
+        """Load a checkpoint from a folder, a GGUF file, or a hub name such as
+        ``selfrag/selfrag_llama2_7b``.
 
         Args:
-            name_or_path: the folder or name.
+            name_or_path: the folder, file or name.
             device: ``cpu``, ``cuda``, ``cuda:1``, ``mps``; the best one here by default.
             dtype: float32 on a CPU and bfloat16 elsewhere by default.
             options: further fields of this class.
@@ -60,12 +60,10 @@ class TransformersReflectionLLM(EngineReflectionLLM):
             ModelNotFound: no checkpoint is there, or it cannot be read.
             NotAReflectionModel: its vocabulary lacks reflection tokens.
         """
-        transformers = require("transformers", "transformers")
         device, _ = resolve_device(device)
         dtype = dtype or ("float32" if device == "cpu" else "bfloat16")
         tokenizer = ControlledTokenizer.from_pretrained(name_or_path)  # before the weights
-        with loading(name_or_path):
-            model = transformers.AutoModelForCausalLM.from_pretrained(name_or_path, dtype=dtype)
+        model = load_weights(name_or_path, dtype)
         return cls.from_model(model.to(device), tokenizer, name=str(name_or_path), **options)
 
     @classmethod
