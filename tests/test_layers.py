@@ -105,7 +105,8 @@ def test_the_vocabulary_imports_nothing_of_ours() -> None:
 
 
 def test_nothing_imports_what_does_not_ship() -> None:
-    outside = ("reader_training", "tests", "benchmarks", "examples", "integrations", "graphs")
+    outside = {"reader_training", "smollm2_training", "tests", "benchmarks"}
+    outside |= {"examples", "integrations", "graphs"}
     strangers = {
         f"{module} imports {name}"
         for module, imported in IMPORTS.items()
@@ -140,7 +141,7 @@ def test_the_house_is_small() -> None:
     assert len(core) <= 75
     assert sum(lines[path] for path in core) <= 10_050
     tests = (PACKAGE.parent / "tests").rglob("*.py")
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests) <= 18_400
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests) <= 18_740
     rooms = {room_of(module) for module in IMPORTS}
     assert len(rooms) <= 25
     assert len(FLOORS) <= 10

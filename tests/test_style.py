@@ -63,8 +63,9 @@ def test_the_library_is_written_plainly(path: Path) -> None:
 
 
 def test_no_docstring_begins_with_a_headless_relative() -> None:
-    folders = ("benchmarks", "examples", "graphs", "integrations", "reader_training", "tests")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    folders = ("benchmarks", "examples", "graphs", "integrations", "tests")
+    trainings = ("reader_training", "smollm2_training")
+    paths = [path for folder in (*folders, *trainings) for path in (ROOT / folder).rglob("*.py")]
     trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in paths}
     found = [
         (p.name, n) for p, tree in trees.items() for n, t in docstrings(tree) if FIRST.match(t)

@@ -1,0 +1,150 @@
+"""The critic's labels from gold knowledge, the generator's questions, and the chat model."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reader_training.rows import Row, real_rows, retrieved
+from selfcorrect_rag.errors import EngineFailed
+from selfcorrect_rag.models.chat_model import was_cut
+from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.training.rows import part_of
+from smollm2_training import chat, labels, questions
+from smollm2_training.augment import given_passages
+from smollm2_training.labels import Case, critic_rows, label_claim, label_passage, label_sample
+from tests.reader_training.test_data import needs_data
+from tests.training.toys import llama, write
+
+ROW = Row("Who wrote Emma?", "Emma", "A novel by Jane Austen.", ("Jane Austen",), "nq")
+
+
+def told(cases: Any) -> list[tuple[str, str, str]]:
+    return [(case.prompt, case.instance.segment, case.token) for case in cases]
+
+
+def test_a_passage_is_labelled_by_whether_it_states_the_answer() -> None:
+    assert told(label_passage(ROW, "Jane Austen", "Jo Dell")) == [
+        ("relevance", "", "[Relevant]"),
+        ("groundness", "Jane Austen", "[Fully supported]"),
+        ("groundness", "Jo Dell", "[No support / Contradictory]"),
+        ("multi_retrieval", "Jane Austen", "[Continue to Use Evidence]"),
+    ]
+    assert len(told(label_passage(ROW, "Jane Austen", "novel"))) == 3, "the passage has it too"
+    assert told(label_passage(ROW._replace(answers=()), "Jane Austen", "Jo Dell")) == [
+        ("relevance", "", "[Irrelevant]"),
+        ("groundness", "Jane Austen", "[No support / Contradictory]"),
+        ("multi_retrieval", "Jane Austen", "[Retrieval]"),
+    ]
+
+
+def test_an_output_is_labelled_by_whether_it_is_right() -> None:
+    found = told(labels.label_output("Who wrote Emma?", "Jane Austen", "Jo Dell", "Faro"))
+    assert [(text, token) for _, text, token in found[:3]] == [
+        ("Jane Austen", "[Utility:5]"), ("Jo Dell", "[Utility:2]"), ("Faro", "[Utility:1]")
+    ]  # fmt: skip
+    assert found[3][1] in labels.REFUSALS
+    assert found[3][2] == "[Utility:1]"
+
+
+def test_a_claim_has_the_sentences_that_support_it() -> None:
+    page = ["(meta data) TITLE: Emma", *["Nothing of note here."] * 60, "Austen wrote Emma."]
+    row = {"evidence": page, "claim": "Austen wrote it in 1815.", "supporting_sentences": [[61]]}
+    case = label_claim({**row, "label": "partially_supported"})
+    assert (case.prompt, case.token) == ("groundness", "[Partially supported]")
+    assert case.instance.evidence.startswith("Emma\n")
+    assert case.instance.evidence.endswith("Austen wrote Emma.")
+    assert 60 < len(case.instance.evidence.split()) <= labels.WORDS + 1
+    none = label_claim({**row, "label": "not_supported", "supporting_sentences": [[]]})
+    assert none.instance.evidence == case.instance.evidence, "the same sentences for every label"
+
+
+def test_a_sample_of_self_rags_own_data_keeps_its_labels() -> None:
+    output = "[Retrieval]<paragraph>Emma\nBy Austen [1].</paragraph>[Relevant]Austen."
+    output += "[Fully supported][Utility:4]"
+    cases = [*label_sample({"instruction": "Who wrote Emma?", "output": output})]
+    assert [case.token for case in cases] == [
+        "[Retrieval]", "[Utility:4]", "[Relevant]", "[Fully supported]"
+    ]  # fmt: skip
+    assert cases[1].instance.output == "Austen."
+    assert cases[3].instance.evidence == "Emma\nBy Austen [1]."
+    (first, *_) = label_sample({"instruction": "Say hi", "output": "[No Retrieval]hi[Utility:5]"})
+    assert (first.prompt, first.token) == ("retrieval", "[No Retrieval]")
+
+
+def test_rows_are_what_the_critic_reads_and_no_token_is_far_commoner() -> None:
+    asked = [Instance(f"Who wrote book {i}?", evidence="Emma") for i in range(9)]
+    cases = [Case("relevance", each, "[Relevant]", each.instruction) for each in asked]
+    cases += [cases[0], cases[0]._replace(instance=Instance("Who?"))]  # twice; without evidence
+    rows = critic_rows(cases, most=20)
+    assert len(rows) == 9
+    assert len(critic_rows(cases, most=4)) == 4
+    for _, row in rows:
+        asked_about = row.input.split("instruction: ")[1].splitlines()[0]
+        assert row.part == part_of(asked_about)
+        assert row.instruction == CRITIQUE_PROMPTS["relevance"].instructions
+
+
+class FakeIndex:
+    def search(self, query: str, k: int) -> list[Any]:
+        return []
+
+
+@needs_data
+def test_no_question_that_measures_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "_open_index", lambda folder, most: FakeIndex())
+    monkeypatch.setattr(labels, "encyclopedia", list)
+    rows = [*questions.all_rows(tmp_path, None)]
+    cases = [*labels.all_cases()]
+    read = {row["instruction"].lower() for row in rows} | {case.about.lower() for case in cases}
+    kept = {asked.question.lower() for asked in retrieved(2, 3)}
+    kept |= {row.question.lower() for row in real_rows().held_out if row.source == "nq"}
+    assert len(kept) > 500
+    assert not read & kept
+    assert {row["set"] for row in rows} >= {"popqa", "triviaqa", "multihop", "nq", "arc"}
+    found = {(case.prompt, case.token) for case in cases}
+    assert len(found) >= 13, "every token of every prompt but ISUSE's 3"
+
+
+def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:
+    rows = [
+        {"instruction": "Who?", "documents": [{"title": "A", "text": "first"}]},
+        {"instruction": "Who? And when?", "documents": [{"title": "B", "text": "second"}]},
+    ]
+    retriever = given_passages(write(tmp_path / "rows.jsonl", *rows))
+    found = retriever.batch(["Who? Austen", "Who? And when? In 1815", "Why?"])
+    assert [[d.page_content for d in each] for each in found] == [["first"], ["second"], []]
+
+
+def test_the_chat_model_answers_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, words = llama(tied=True)
+    for template in (None, "{{ messages[0]['content'] }}\n"):
+        words.chat_template = template
+        model.save_pretrained(tmp_path)
+        words.save_pretrained(tmp_path)
+        monkeypatch.setenv(chat.FOLDER, str(tmp_path))
+        if template is None:
+            with pytest.raises(EngineFailed, match="has no chat template; give an instruct model"):
+                chat.open_model()
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] }}\n")
+    monkeypatch.setattr(chat, "MAX_TOKENS", 4)
+    monkeypatch.setattr(chat, "GATHER_SECONDS", 0.5)
+    sizes = list[int]()
+    complete = chat.Batcher._complete
+    monkeypatch.setattr(
+        chat.Batcher,
+        "_complete",
+        lambda self, some: sizes.append(len(some)) or complete(self, some),
+    )
+    answerer = chat.open_model()
+    with ThreadPoolExecutor(4) as pool:
+        messages = [*pool.map(answerer.invoke, ["Who?", "Why?", "When? " * 9, "Where?"])]
+        alone = answerer.invoke("Who?")
+        monkeypatch.setattr(chat, "MAX_TOKENS", 0)  # which transformers refuses
+        for asked in [pool.submit(answerer.invoke, question) for question in ("Who?", "Why?")]:
+            with pytest.raises(EngineFailed):
+                asked.result()
+    assert max(sizes) > 1
+    assert messages[0].content == alone.content
+    assert was_cut(alone)
