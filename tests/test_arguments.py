@@ -86,6 +86,8 @@ def test_a_vector_store_or_an_async_function_retrieves(name: str) -> None:
         result = run(graph, asynchronous, context={"passages": 6})
         assert [TEXT in d.page_content for d in result["passages"]] == [True] * 6
     assert len(run(graph)["passages"]) == (10 if "crag" in name else 5)
+    graph = make(name, retriever=store(), settings={"passages": 7})
+    assert len(run(graph)["passages"]) == 7
     graph = make(name, retriever=afind)
     assert run(graph, True)["passages"] == PAGES
     with pytest.raises(NoDocument, match="is async: run the graph with ainvoke or astream"):
