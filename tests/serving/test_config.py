@@ -172,6 +172,7 @@ async def test_mcp_gets_one_question_and_one_text_of_a_graph() -> None:
     schema = tool.get_input_jsonschema()
     assert (list(schema["properties"]), schema["required"]) == (["question"], ["question"])
     assert "$defs" not in schema
+    assert tool.get_context_jsonschema() == graph.get_context_jsonschema()
     assert list(tool.get_output_jsonschema()["properties"]) == ["answer"]
     result = await tool.ainvoke({"question": "Who?"}, config, context={"passages": 1})
     assert result == {"answer": "Jane Austen [1].\n\nSources:\n[1] Emma"}
