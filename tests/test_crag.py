@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.crag import crag_builder, create_crag
@@ -13,6 +14,7 @@ from selfcorrect_rag.errors import WebSearchFailed
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.rewrite_query import keywords
+from selfcorrect_rag.nodes.write_answer import NO_ANSWER
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
 from selfcorrect_rag.self_crag import self_crag_builder
 from selfcorrect_rag.self_rag import self_rag_builder
@@ -164,10 +166,11 @@ def test_a_generator_with_reflection_tokens_cites_what_was_judged_relevant(
 ) -> None:
     result = run(CORRECT, relevant(isrel))
     assert [c["text"] for c in result["citations"]] == ["Gold is here."]
-    assert result["cited_answer"] == "It was Jane Austen. [1]"
+    assert (result["cited_answer"], result["notes"]) == ("It was Jane Austen. [1]", [])
     irrelevant = run(["Noise."], relevant(isrel), PagesWebSearch(OSError()), refine=False)
     assert irrelevant["citations"] == []
-    assert any("was not judged relevant" in note for note in irrelevant["notes"])
+    note = "the answer is from [1], which was not judged relevant: it is not cited"
+    assert note in irrelevant["notes"]
     assert run(CORRECT, relevant(isrel, "The documents do not say."))["citations"] == []
 
 
@@ -187,6 +190,7 @@ class ReadsApart(ScriptedReflectionLLM):
         (ReadsApart, True, ["1", "2", "3"], ["T1\n1", "T2\n2", "T3\n3"], "2."),
         (ReadsApart, True, ["4", "1", "5"], ["T4\n4", "T1\n1", "T5\n5"], "4."),
         (ReadsApart, True, [], [], "0."),
+        (ScriptedReflectionLLM, True, [""], [""], "0."),
     ],
 )
 async def test_knowledge_is_read_as_one_passage_or_each_piece_apart(
@@ -200,10 +204,11 @@ async def test_knowledge_is_read_as_one_passage_or_each_piece_apart(
         return segment("" if first == "3" else f"{first}.", RELEVANT, mean_logprob=math.log(likely))
 
     llm = kind(write=write)
-    pieces = [document(text, f"T{text}") for text in texts]
+    pieces = [Document(text, metadata={"title": text and f"T{text}"}) for text in texts]
     state = {"question": "Who?", "knowledge": pieces, "judged": [None] * len(texts)}
-    update = await ask(generate(llm, apart=apart), form, state)
-    opening = "### Instruction:\nWho?\n\n### Response:\n"
+    options: Any = {} if apart else {"apart": False}
+    update = await ask(generate(llm, CRAGSettings(instruction="Say."), **options), form, state)
+    opening = "### Instruction:\nSay.## Input:\n\nWho?\n\n### Response:\n"
     each = [f"{opening}[Retrieval]<paragraph>{read}</paragraph>" for read in passages]
     assert llm.calls == [each or [f"{opening}[No Retrieval]"]]
     assert update["answer"] == answer
@@ -221,17 +226,38 @@ def test_of_pieces_read_as_one_those_are_cited_that_say_it() -> None:
     note = "written from 2 documents read as one: which of them says it is not known"
     assert note in other["notes"]
     assert run(texts, relevant(0.1, "Jane Austen"))["citations"] == []
+    both = run(texts, relevant(0.9, "Gold is"))
+    assert (both["cited_answer"], both["notes"]) == ("Gold is [1] [2]", [])
+    for isrel, numbers in ((0.5, [1]), (0.49, [])):  # without the evaluator's judgement
+        unjudged = run(INCORRECT, relevant(isrel, "Gold of the web"), select=False)
+        assert [c["number"] for c in unjudged["citations"]] == numbers
+
+
+def test_a_wrapped_generator_with_reflection_tokens_gets_its_prompt() -> None:
+    llm = relevant(0.9)
+    run(["Gold 1.", "Gold 2."], llm.bind(stop=["!"]))
+    ((prompt,),) = llm.calls
+    assert prompt.endswith("[Retrieval]<paragraph>Gold 1.\nGold 1. Gold 2.</paragraph>")
+
+
+def test_the_reply_names_the_generator() -> None:
+    built = create_crag(relevant(0.9), lambda query: [document("Gold.")], WordEvaluator())
+    asked: Any = {"messages": [("user", "Who?")]}
+    assert built.invoke(asked)["messages"][-1].response_metadata["model_name"] == "scripted"
 
 
 def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
     texts = ["Gold is here.", "Vague words."]
-    result = run(texts, chat("It was she [1] and he [2]."), refine=False, lower=0.5, upper=0.6)
+    said = chat("It was she [1] and he [2] [7].")
+    result = run(texts, said, refine=False, lower=0.5, upper=0.6)
     assert result["judged"] == ["relevant", "irrelevant"]
     cited = [(c["number"], c["passage"], c["segments"]) for c in result["citations"]]
     assert cited == [(1, 0, [0])]
-    assert result["cited_answer"] == "It was she [1] and he."
-    note = "the answer points at [2], which was not judged relevant: it is not cited"
-    assert result["notes"] == [note]
+    assert result["cited_answer"] == "It was she [1] and he [7?]."
+    assert result["notes"] == [
+        "the answer points at [7], which no document has",
+        "the answer points at [2], which was not judged relevant: it is not cited",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -240,11 +266,13 @@ def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
         ("It was Jane Austen.", ["the answer points at no document: nothing is cited"]),
         ("It was Jane Austen [1].", []),
         ("The documents do not say.", []),
+        (" ", ["the model wrote nothing: the answer says so"]),
     ],
 )
 def test_an_answer_without_a_mark_is_noted(written: str, noted: list[str]) -> None:
     result = run(["Gold is here."], chat(written))
     assert (result["notes"], bool(result["citations"])) == (noted, "[1]" in written)
+    assert result["cited_answer"] == (written.strip() or NO_ANSWER)
 
 
 def test_a_piece_that_nothing_scored_is_not_called_irrelevant() -> None:

@@ -35,7 +35,7 @@ MODULES: Mapping[str, str] = {
     "instruct_rag": "arguments instruct_rag",
     "nodes/beam_select": "nodes/beam_nodes beam limits events",
     "nodes/decide_retrieval": "self_rag beam limits events",
-    "nodes/generate": "crag events",
+    "nodes/generate": "crag events arguments refusing",
     "nodes/generate_and_critique": "nodes/beam_nodes self_rag beam limits events reference",
     "nodes/grade_documents": "nodes/grade_documents crag events faults",
     "nodes/limits": "limits node nodes/beam_nodes events faults",
