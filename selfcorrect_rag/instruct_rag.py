@@ -19,7 +19,7 @@ from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import retrieve_documents
 from selfcorrect_rag.nodes.write_rationale import choose_demonstrations, write_rationale
 from selfcorrect_rag.search.retriever import Retriever
-from selfcorrect_rag.settings import InstructRAGSettings
+from selfcorrect_rag.settings import InstructRAGSettings, Mode
 from selfcorrect_rag.state import Input, InstructRAGOutput, InstructRAGState
 
 InstructRAG = CompiledStateGraph[InstructRAGState, Any, Input, InstructRAGOutput]
@@ -60,7 +60,7 @@ def instruct_rag_builder(
     ``cached`` has no effect: its one model call writes the answer, which a cache may not replay.
     """
     model, chosen = as_language_model(llm, "llm"), InstructRAGSettings.of(settings)
-    default = chosen.mode or ("icl" if demonstrations else "instruct")
+    default: Mode = "icl" if demonstrations else "instruct"
     graph = StateGraph(
         InstructRAGState, InstructRAGSettings, input_schema=Input, output_schema=InstructRAGOutput
     )

@@ -26,7 +26,8 @@ def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
         result = graph.invoke({"question": QUESTION})
         assert (result["mode"], result["demonstrations"]) == ("instruct", [])
     graph = create_instruct_rag(echo(), lambda query: documents(), settings={"mode": "ralm"})
-    assert graph.invoke({"question": QUESTION})["mode"] == "ralm"
+    for context, mode in (({}, "ralm"), ({"mode": "ft"}, "ft"), ({"mode": None}, "instruct")):
+        assert graph.invoke({"question": QUESTION}, context=context)["mode"] == mode
 
 
 @pytest.mark.parametrize(
