@@ -55,9 +55,9 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
             answer, cited = marked.answer, marked.cited
             citations = [_cite(state, n - 1, answer) for n in marked.numbers]
             points = "the answer points at"
-            whys = dict.fromkeys(marked.unknown, "which no document has")
-            whys |= dict.fromkeys(marked.refused, "which was not judged relevant: it is not cited")
-            notes = [f"{points} [{n}], {why}" for n, why in whys.items()]
+            notes = [f"{points} [{n}], which no document has" for n in marked.unknown]
+            why = "which was not judged relevant: it is not cited"
+            notes += [f"{points} [{n}], {why}" for n in marked.refused]
             if knowledge and not (citations or notes or is_refusal(answer)):
                 notes.append(f"{points} no document: nothing is cited")
         else:
