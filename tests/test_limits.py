@@ -54,16 +54,21 @@ def test_the_decision_is_spared_if_only_the_answer_fits() -> None:
 
 
 def test_a_candidate_goes_without_critique_if_that_does_not_fit() -> None:
-    llm = ByRequest(write=write)
+    llm = ByRequest(write=lambda prompt: segment("One.", shortened=5))
     result = ask(llm, max_model_calls=1, mode="always")
     assert llm._options[-1]["critique"] is False
-    assert "the first 1 of 2 candidates were written, without critique" in result["notes"][0]
+    assert result["notes"] == [
+        "1 of 1 prompts were longer than the model's context: up to 5 tokens were cut, passages "
+        "first",
+        "max_model_calls is 1: the first 1 of 2 candidates were written, without critique",
+    ]
 
 
 def test_tokens_are_bounded_too_and_the_first_candidates_written() -> None:
     result = ask(ScriptedReflectionLLM, max_tokens=150, mode="always", segment_tokens=100)
     assert [c["passage"] for c in result["candidates"] if c["depth"] == 0] == [0]
     assert result["stopped"] == "max_tokens"
+    assert result["notes"][0] == "max_tokens is 150: the first 1 of 2 candidates were written"
     for most, answer in ((117, "First. Second."), (116, "First.")):  # 17 for the first segment
         result = ask(ScriptedReflectionLLM, "A", mode="always", max_tokens=most)
         assert result["answer"] == answer

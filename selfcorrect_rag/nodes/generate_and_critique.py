@@ -76,9 +76,7 @@ def generate_and_critique(
         candidates = []
         for request, segment in zip(requests, segments, strict=True):
             written = beams[request[0]]["segments"]
-            candidate = _candidate(written, settings, request, segment)
-            candidate["depth"] = known[-1]["depth"] + 1 if known else 0
-            candidate["parent"] = known.index(written[-1]) if written else None
+            candidate = _candidate(known, written, settings, request, segment)
             candidates.append(candidate)
             shown = ("depth", "beam", "passage", "text", "critique", "score")
             run.emit("candidate_scored", **{key: candidate[key] for key in shown})  # type: ignore[literal-required]
@@ -141,15 +139,19 @@ async def _add_options(
     questions = [Classification(prompt, (label,)) for prompt in prompts]
     results = await run.call(classifier.classify, classifier.aclassify, questions)
     for candidate, result in zip(asked, results, strict=True):
-        said = result.predictions[0] if result.error is None else None
+        (said,) = result.predictions
         if said is not None and said.label.isdigit():
             candidate["option"] = options[int(said.label) - 1]
 
 
 def _candidate(
-    written: Sequence[Candidate], settings: SelfRAGSettings, request: Request, segment: Segment
+    known: Sequence[Candidate],
+    written: Sequence[Candidate],
+    settings: SelfRAGSettings,
+    request: Request,
+    segment: Segment,
 ) -> Candidate:
-    """The candidate, whose ``depth``, ``parent`` and ``option`` are set by the caller."""
+    """The candidate, of which `_add_options` may find the ``option``."""
     beam, step, passage = request
     reflections = segment["reflections"]
     if settings.short:
@@ -179,9 +181,9 @@ def _candidate(
     path = [*scored(written), ScoredSegment(scores, sequence, step == "retrieve")]
     each = path_terms(path, weights, rule)
     return Candidate(
-        depth=0,
+        depth=known[-1]["depth"] + 1 if known else 0,
         beam=beam,
-        parent=None,
+        parent=known.index(written[-1]) if written else None,
         step=step,
         passage=passage,
         text=segment["text"],

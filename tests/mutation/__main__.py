@@ -36,7 +36,8 @@ MODULES: Mapping[str, str] = {
     "nodes/beam_select": "nodes/beam_nodes beam limits events",
     "nodes/decide_retrieval": "self_rag beam limits events",
     "nodes/generate": "crag events arguments refusing",
-    "nodes/generate_and_critique": "nodes/beam_nodes self_rag beam limits events reference",
+    "nodes/generate_and_critique": "nodes/beam_nodes self_rag beam limits events reference crag "
+    "prompted_llm",
     "nodes/grade_documents": "nodes/grade_documents crag events faults",
     "nodes/limits": "limits node nodes/beam_nodes events faults",
     "nodes/node": "node arguments threads faults",

@@ -1,5 +1,6 @@
 """The nodes of the beam, the reranker and follow-ups: cases that one spoilt line turns red."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,7 +100,11 @@ def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> 
         ],
     }
     llm = ScriptedReflectionLLM(write=lambda _: segment("More.", RELEVANT, FULL, next=KEEP))
-    update = invoke(generate_and_critique(llm), state, asynchronous)
+    settings = SelfRAGSettings(instruction="Say.", segment_tokens=9, prune_below=0.25)
+    update = invoke(generate_and_critique(llm, settings), state, asynchronous)
+    assert all("\nSay.## Input:\n\nWho?\n" in prompt for prompt in llm.calls[0])
+    given = {"max_tokens": 9, "prune_below": 0.25, "stop_at_retrieval": True}
+    assert given.items() <= llm._options[0].items()
     made = [(c["beam"], c["step"], c["passage"], c["next"]) for c in update["candidates"]]
     assert made == [
         (0, "retrieve", 1, "continue"),
@@ -109,6 +114,7 @@ def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> 
         (3, "none", None, "retrieve"),
     ]
     assert {(c["depth"], c["parent"], c["chosen"]) for c in update["candidates"]} == {(1, 1, False)}
+    assert all(c.keys() == one.keys() for c in update["candidates"])
 
 
 @pytest.mark.parametrize(("own", "expected"), [(FULL, (2.5 + 2.5) / 2), (NONE, (2.5 + 1.5) / 2)])
@@ -120,6 +126,10 @@ def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: f
     settings = SelfRAGSettings(weight_isuse=0.0)
     (made,) = generate_and_critique(model, settings).invoke(state)["candidates"]
     assert made["path_score"] == pytest.approx(expected)
+    assert math.fsum(made["path_terms"]) / 2 == pytest.approx(expected)
+    terms = sum(term["weight"] * term["value"] for term in made["terms"])
+    assert made["score"] == pytest.approx(terms)
+    assert (made["path_rule"], made["finish_reason"], made["hard"]) == ("mean", "end", [])
 
 
 def test_short_form_reads_only_the_isrel_before_the_first_word() -> None:
@@ -131,6 +141,8 @@ def test_short_form_reads_only_the_isrel_before_the_first_word() -> None:
         node = generate_and_critique(model, SelfRAGSettings.of({"form": form}))
         update = node.invoke({"question": "Who?", "passages": PASSAGES[:1]})
         assert update["candidates"][0]["critique"]["ISREL"] == isrel
+        assert update["candidates"][0]["passage"] == 0
+        assert model._options[-1]["stop_at_retrieval"] is (form == "long")
 
 
 def test_ties_go_to_the_earlier_candidate_and_dropped_ones_are_never_chosen() -> None:
@@ -226,6 +238,9 @@ def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives(
     update = invoke(generate_and_critique(model, settings), state, asynchronous)
     (made,) = update["candidates"]
     assert (made["text"], made["option"]) == (prose, option)
+    word = generate_and_critique(PromptedReflectionLLM(saying("B"), critic=critic), settings)
+    (made,) = invoke(word, state, asynchronous)["candidates"]
+    assert made["option"] == "B", "and no model is asked"
     asked = [prompt for prompt in critic.prompts if "options" in prompt]
     assert bool(asked) is (most != 5)
     assert all("1: A\n2: B\n" in p and "Which?" in p and prose in p for p in asked)
