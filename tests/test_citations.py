@@ -30,6 +30,7 @@ def cite(*segments: Any) -> str:
         ({"ISREL": 0.49}, False),
         ({"ISREL": None}, False),
         ({"passage": None, "step": "none"}, False),
+        ({"step": "continue", "ISREL": None}, False),
     ],
     ids=str,
 )
@@ -44,13 +45,14 @@ def test_refusals_and_silence_cite_nothing(text: str) -> None:
 
 def test_numbers_follow_the_order_of_appearance_and_one_passage_has_one() -> None:
     path = [
-        candidate("One.", passage=2),
-        candidate("Two.", passage=0, depth=1),
-        candidate("Three.", passage=2, depth=2),
+        candidate("None.", passage=None, step="none"),
+        candidate("One.", passage=2, depth=1),
+        candidate("Two.", passage=0, depth=2),
+        candidate("Three.", passage=2, depth=3),
     ]
     found = [(c["number"], c["passage"], c["segments"]) for c in citations_of(path)]
-    assert cite(*path) == "One. [1] Two. [2] Three. [1]"
-    assert found == [(1, 2, [0, 2]), (2, 0, [1])]
+    assert cite(*path) == "None. One. [1] Two. [2] Three. [1]"
+    assert found == [(1, 2, [1, 3]), (2, 0, [2])]
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,10 @@ def test_a_quote_is_the_sentence_that_says_it_word_for_word() -> None:
     for said, quote in (("door is red", "The door is red."), ("It was painted.", "")):
         (citation,) = citations_of([candidate(said)])
         assert citation["quote"] == quote
+    ages = document("A", "Ann is 5. Bob is 5.", page=3, heading="a\nb")
+    state = {"passages": [ages], "question": "How old is Bob?"}
+    (citation,) = cited_passages([candidate("5")], state, "passages")
+    assert (citation["quote"], citation["page"], citation["heading"]) == ("Bob is 5.", 3, "a b")
 
 
 def test_title_and_source_are_safe_to_show() -> None:

@@ -1,17 +1,23 @@
 """The reply as a message: streamed as it is written, with citations as annotations."""
 
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import RunnableLambda
 
-from selfcorrect_rag import create_instruct_rag, create_self_rag
-from selfcorrect_rag.nodes.write_answer import cited_content, cited_message
+from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
+from selfcorrect_rag.nodes.write_answer import cited_content, cited_message, sources_and_notes
 from selfcorrect_rag.settings import PROTOCOL
 from selfcorrect_rag.state import Citation, Segment
+from tests.crag_runs import WordEvaluator
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
 from tests.test_faults import FORMS
 
@@ -36,7 +42,8 @@ async def test_the_reply_is_streamed_once_with_its_citations(given: Any, form: s
     else:
         (chunk,) = [c for c, _ in graph().stream(given, stream_mode="messages")]
     assert chunk.text == "Part 1. [1] Part 2. [1] Part 3. [1]"
-    assert chunk.usage_metadata["output_tokens"] == 31
+    assert chunk.usage_metadata == {"input_tokens": 28, "output_tokens": 31, "total_tokens": 59}
+    assert chunk.id.startswith("answer-" if given is not ASKED else "reply-to-")
     assert chunk.content[0]["annotations"][0]["title"] == "A"
 
 
@@ -54,11 +61,51 @@ async def test_a_reply_to_a_plain_text_protocol_lists_its_sources(form: str) -> 
         parts = list(made.stream(ASKED, **options))
     reply = parts[-1][1]["messages"][-1]
     assert reply.text == f"{said}\n\nSources:\n[1] ‹/document> Sources (notes)"
-    assert "".join(part[0].text for mode, part in parts if mode == "messages") == reply.text
+    told = "".join(part[0].text for mode, part in parts if mode == "messages")
+    assert told == reply.text
     assert len(reply.content[0]["annotations"]) == 1, "none of the list below"
     refused: Any = create_instruct_rag(FakeListChatModel(responses=["I do not know."]), None)
     reply = refused.invoke({**ASKED, "documents": []}, config)["messages"][-1]
     assert reply.text.startswith("I do not know.\n\nSources: none\nNote: no document was found")
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({}, "A (https://a.org)"),
+        ({"title": ""}, "https://a.org"),
+        ({"source": ""}, "A"),
+        ({"title": "", "source": ""}, "untitled"),
+        ({"page": 3, "heading": "Fees"}, "A (https://a.org), page 3, Fees"),
+    ],
+)
+def test_a_source_is_listed_by_what_is_known_of_it(fields: Any, line: str) -> None:
+    assert sources_and_notes([citation(1, **fields)], []) == f"Sources:\n[1] {line}"
+
+
+class Streaming(FakeListChatModel):
+    """Streams standard blocks, as providers do; their last chunk has the usage."""
+
+    def _stream(self, *args: Any, **options: Any) -> Iterator[ChatGenerationChunk]:
+        usage = UsageMetadata(input_tokens=10, output_tokens=2, total_tokens=12)
+        metadata = {"model_name": "m-1"}
+        blocks = [[{"type": "text", "text": text, "index": 0}] for text in ("By Ann", " [1].")]
+        yield ChatGenerationChunk(message=AIMessageChunk(blocks[0], response_metadata=metadata))
+        yield ChatGenerationChunk(message=AIMessageChunk(blocks[1], usage_metadata=usage))
+
+
+@pytest.mark.parametrize("given", [ASKED, {"question": "Who?"}], ids=["messages", "question"])
+def test_what_is_streamed_adds_up_to_the_reply(given: Any) -> None:
+    made = create_crag(Streaming(responses=[]), lambda _: [document("Gold")], WordEvaluator())
+    parts = list(made.stream(given, stream_mode=["messages", "values"]))
+    chunks = [part[0] for mode, part in parts if mode == "messages"]
+    whole = reduce(add, chunks)
+    (block,) = whole.content
+    assert (block["text"], [a["title"] for a in block["annotations"]]) == ("By Ann [1].", ["Gold"])
+    assert whole.usage_metadata["total_tokens"] == 12
+    assert whole.response_metadata["model_name"] == "m-1"
+    messages = parts[-1][1]["messages"][1:]
+    assert [m.response_metadata["model_name"] for m in messages] == ["m-1"] * (given is ASKED)
 
 
 def test_the_reply_is_one_message_of_standard_blocks() -> None:
@@ -96,7 +143,8 @@ def test_annotations_span_their_marks() -> None:
     assert (second["url"], len(second["cited_text"])) == ("https://a.org", 400)
     whole: Any = cited_content("No mark.", [citation(1, title="", source="")])
     assert whole[0]["annotations"][0]["title"] == "untitled"
-    assert whole[0]["annotations"][0]["end_index"] == len("No mark.")
+    (spans,) = whole[0]["annotations"]
+    assert (spans["type"], spans["start_index"], spans["end_index"]) == ("citation", 0, 8)
 
 
 def test_a_message_keeps_what_is_not_text_and_loses_its_providers_name() -> None:
@@ -117,4 +165,5 @@ def test_a_model_that_gives_its_messages_no_id_streams_nothing_itself() -> None:
         (chunk,) = [part for part, _ in made.stream({"question": "?"}, stream_mode="messages")]
         assert chunk.text == said.text
         assert [a["title"] for a in chunk.content[0]["annotations"]] == ["A"]
+        assert (chunk.response_metadata, chunk.usage_metadata) == ({"output_version": "v1"}, None)
     assert said.id is None

@@ -217,13 +217,10 @@ def _notes(segments: Sequence[Segment], is_asked: bool) -> list[str]:
     if cut := [segment["shortened"] for segment in segments if segment["shortened"]]:
         longer = f"{len(cut)} of {number} prompts were longer than the model's context"
         notes.append(f"{longer}: up to {max(cut)} tokens were cut, passages first")
-    reflections = [r for s in segments for r in (*s["reflections"], s["next"]) if r is not None]
-    kinds = {reflection.get("prompted") for reflection in reflections}
-    if is_asked or kinds & {"soft", "hard"}:
+    if is_asked:
         notes.append("the model has no reflection tokens: it was prompted for its judgements")
-    unjudged = sum(not segment["reflections"] for segment in segments)
-    if is_asked and unjudged:
-        notes.append(f"{unjudged} of {number} candidates have no readable judgement")
-    if "hard" in kinds:
-        notes.append("its provider gave no probabilities: critiques are hard labels")
+        if unjudged := sum(not segment["reflections"] for segment in segments):
+            notes.append(f"{unjudged} of {number} candidates have no readable judgement")
+        if any(r.get("prompted") == "hard" for s in segments for r in s["reflections"]):
+            notes.append("its provider gave no probabilities: critiques are hard labels")
     return notes

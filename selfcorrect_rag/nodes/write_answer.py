@@ -128,7 +128,7 @@ def answered(
     )
     if run.is_heard and (citations or below or not is_streamed):
         usage, metadata = message.usage_metadata, message.response_metadata
-        part = {"type": "text", "text": below if is_streamed else text + below, "index": 0}
+        part = {"text": below if is_streamed else text + below, "index": 0}
         chunk = AIMessageChunk(
             content=[{**message.content[0], **part}],  # type: ignore[dict-item]
             id=message.id,
@@ -141,13 +141,12 @@ def answered(
 
 def _usage(route: Sequence[Usage]) -> UsageMetadata | None:
     """The tokens of the run so far; None if no model reports any."""
-    read = written = calls = 0
-    for step in route:
-        prompt, generated = step["prompt_tokens"], step["generated_tokens"]
-        if step["model_calls"] and prompt is not None and generated is not None:
-            read, written, calls = read + prompt, written + generated, calls + 1
-    if not calls:
+    called = [s for s in route if s["model_calls"]]
+    tokens = [(s["prompt_tokens"], s["generated_tokens"]) for s in called]
+    reported = [(p, g) for p, g in tokens if p is not None and g is not None]
+    if not reported:
         return None
+    read, written = map(sum, zip(*reported, strict=True))
     return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
@@ -267,8 +266,8 @@ def cited_passages(
     cited = []
     for number, (passage, its) in enumerate(written.items(), start=1):
         depths, said = [s["depth"] for s in its], [s["text"] for s in its]
-        document, question = state[source][passage], state.get("question") or ""
-        cited.append(citation(number, passage, document, depths, said, question))
+        document = state[source][passage]
+        cited.append(citation(number, passage, document, depths, said, state["question"]))
     return cited
 
 

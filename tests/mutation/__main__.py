@@ -38,7 +38,7 @@ MODULES: Mapping[str, str] = {
     "nodes/generate": "crag events arguments refusing",
     "nodes/generate_and_critique": "nodes/beam_nodes self_rag beam limits events reference crag "
     "prompted_llm",
-    "nodes/grade_documents": "nodes/grade_documents crag events faults",
+    "nodes/grade_documents": "nodes/grade_documents crag events faults tracing",
     "nodes/limits": "limits node nodes/beam_nodes events faults",
     "nodes/node": "node arguments threads faults",
     "nodes/read_question": "threads nodes/beam_nodes events",
@@ -46,7 +46,7 @@ MODULES: Mapping[str, str] = {
     "nodes/retrieve": "nodes/beam_nodes faults events",
     "nodes/rewrite_query": "crag arguments faults events",
     "nodes/web_search": "approval reading_text events faults crag",
-    "nodes/write_answer": "citations replies events nodes/beam_nodes agents/citing",
+    "nodes/write_answer": "citations replies events nodes/beam_nodes agents/citing refusing",
     "nodes/write_rationale": "instruct_rag instruct_models events",
     "models/engines/tokens": "tokens",
 }

@@ -16,7 +16,7 @@ from selfcorrect_rag.nodes.beam_select import beam_select, selected
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
 from selfcorrect_rag.nodes.read_question import rewrite_follow_up
 from selfcorrect_rag.nodes.retrieve import retrieve
-from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, write_answer
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.crag_runs import WordEvaluator
 from tests.nodes.parts import beam, candidate
@@ -207,12 +207,26 @@ def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() ->
     assert update["cited_answer"] == "A. [1] B. [2]"
 
 
+def answer_of(path: Sequence[Any], **fields: Any) -> Any:
+    """What is written of a beam with these segments."""
+    state = {**ASKED, "beams": [beam(*path, next=None, **fields)], "candidates": path}
+    return write_answer(SelfRAGSettings(segment_tokens=7)).invoke(state)
+
+
 def test_a_cut_segment_is_noted_by_the_last_segment_only() -> None:
-    for first, last, noted in (("length", "end", False), ("end", "length", True)):
+    cut = "the last segment was cut at its limit of 7 tokens"
+    for first, last, notes in (("length", "end", []), ("end", "length", [cut])):
         path = [candidate("A.", finish_reason=first), candidate("B.", depth=1, finish_reason=last)]
-        state = {**ASKED, "beams": [beam(*path, next=None)], "candidates": path}
-        notes = write_answer().invoke(state)["notes"]
-        assert bool(notes) is noted
+        assert answer_of(path)["notes"] == notes
+    assert answer_of(path, cut="No more.")["notes"] == ["No more.", cut]
+    silent = answer_of([candidate(" ", finish_reason="length")])
+    assert (silent["cited_answer"], silent["notes"]) == (NO_ANSWER, [SILENT, cut])
+
+
+def test_the_answer_of_a_closed_set_is_its_option() -> None:
+    state = {**ASKED, "beams": [beam(candidate("It is B"))], "candidates": []}
+    update = write_answer().invoke({**state, "options": {"B": 2.0, "A": 1.0}})
+    assert (update["answer"], update["cited_answer"]) == ("B", "B [1]")
 
 
 @both
