@@ -70,19 +70,11 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 def random_model(vocabulary: int, context: int = 512) -> LlamaForCausalLM:
     """A Llama of random weights, large enough to have opinions."""
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=vocabulary,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=context,
-        initializer_range=0.4,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return LlamaForCausalLM(config)
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 2}
+    given: Any = {"vocab_size": vocabulary, "max_position_embeddings": context}
+    given |= {"initializer_range": 0.4, "bos_token_id": None, "eos_token_id": None}
+    return LlamaForCausalLM(LlamaConfig(**sizes, **given))
 
 
 def talkative(bias: float = 3.0) -> TransformersReflectionLLM:

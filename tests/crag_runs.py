@@ -31,7 +31,7 @@ class WordEvaluator(RetrievalEvaluator):
         return self.score(question, passages)
 
 
-class PagesWebSearch(WebSearch):
+class PagesSearch(WebSearch):
     name = "pages"
 
     def __init__(self, failure: Exception | None = None) -> None:
@@ -55,12 +55,8 @@ def document(text: str, title: str = "") -> Document:
 
 
 def run(texts: Sequence[str], llm: Any = None, web: WebSearch | None = None, **context: Any) -> Any:
-    graph = create_crag(
-        llm or echo(),
-        lambda query: [document(text) for text in texts],
-        WordEvaluator(),
-        web or PagesWebSearch(),
-    )
+    found = [document(text) for text in texts]
+    graph = create_crag(llm or echo(), lambda _: found, WordEvaluator(), web or PagesSearch())
     return graph.invoke({"question": "Who wrote Emma?"}, context=context)  # type: ignore[arg-type]
 
 

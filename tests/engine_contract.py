@@ -57,9 +57,7 @@ def reference(checkpoint: Path) -> Iterator[TransformersReflectionLLM]:
 class EngineContract:
     """Tests of one engine; ``reference`` runs the same model."""
 
-    def test_log_probabilities_are_those_of_plain_forward_passes(
-        self, llm: LLM, reference: LLM
-    ) -> None:
+    def test_log_probabilities_are_those_of_forward_passes(self, llm: LLM, reference: LLM) -> None:
         prompts = [llm.get_token_ids(QUESTION * n) for n in (1, 4)]
         watched = list(llm._tokenizer.reflection_tokens)
         request = Request(max_tokens=24, logprob_ids=watched)

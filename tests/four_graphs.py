@@ -8,7 +8,7 @@ from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, 
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.search import RetrieverWebSearch
 from tests.providers import chat
-from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
+from tests.scripted import FULL, RELEVANT, ScriptedLLM, document, passage_of, segment
 
 ALL = ("self_rag", "crag", "self_crag", "instruct_rag")
 PLAIN: Any = {"question": "Who wrote Emma, and when?"}
@@ -47,9 +47,7 @@ def write(prompt: str) -> Any:
 
 
 def build(graph: str) -> Any:
-    llm, writer, rewriter = ScriptedReflectionLLM(write=write), chat(ANSWER), chat("LEAK, keywords")
-    corrected = (
-        ChatEvaluator(chat("LEAK no"), passages_per_call=1),
-        RetrieverWebSearch(gossip, "pages"),
-    )
-    return create(graph, llm, writer, gossip, *corrected, rewriter=rewriter)
+    llm, writer, rewriter = ScriptedLLM(write=write), chat(ANSWER), chat("LEAK, keywords")
+    evaluator = ChatEvaluator(chat("LEAK no"), passages_per_call=1)
+    web = RetrieverWebSearch(gossip, "pages")
+    return create(graph, llm, writer, gossip, evaluator, web, rewriter=rewriter)

@@ -26,34 +26,25 @@ def reflection(given: Probabilities, position: int = 0) -> Reflection:
     return Reflection(group=group, position=position, token=token, logprobs=logprobs)
 
 
-def segment(
-    text: str,
-    *judgements: Probabilities,
-    next: Probabilities | None = None,
-    mean_logprob: float = math.log(0.5),
-    tokens: int = 10,
-    finish_reason: str | None = None,
-    **fields: Any,
-) -> Segment:
-    """A segment with an ISREL first, its text, then its other judgements in order."""
+def segment(text: str, *judgements: Probabilities, next: Any = None, **fields: Any) -> Segment:
+    """A segment with an ISREL first, its text, then its other judgements in order.
+
+    ``next`` are probabilities of the retrieval token behind it. Each of its tokens has
+    ``mean_logprob``, by default that of one half.
+    """
     reflections = [reflection(given, position) for position, given in enumerate(judgements)]
     control = [Piece(kind="control", text=r["token"]) for r in reflections]
     opening = [p for p in control if GROUP_OF[p["text"]] == Group.ISREL]
     closing = [p for p in control if GROUP_OF[p["text"]] != Group.ISREL]
     following = None if next is None else reflection(next, len(reflections))
-    return Segment(
-        text=text,
-        pieces=[*opening, *([Piece(kind="text", text=text)] if text else []), *closing],
-        reflections=reflections,
-        next=following,
-        finish_reason=finish_reason or ("end" if following is None else "retrieval"),  # type: ignore[typeddict-item]
-        tokens=tokens,
-        logprob=mean_logprob * tokens,
-        **{"prompt_tokens": 7, "shortened": 0, "requests": 0, **fields},  # type: ignore[typeddict-item]
-    )
+    pieces = [*opening, *([Piece(kind="text", text=text)] if text else []), *closing]
+    mean, ended = fields.pop("mean_logprob", math.log(0.5)), "end" if next is None else "retrieval"
+    given: Any = {"prompt_tokens": 7, "tokens": 10, "shortened": 0, "requests": 0, **fields}
+    given = {"finish_reason": ended, "logprob": mean * given["tokens"], **given}
+    return Segment(text=text, pieces=pieces, reflections=reflections, next=following, **given)
 
 
-class ScriptedReflectionLLM(ReflectionLLM):
+class ScriptedLLM(ReflectionLLM):
     """Answers each prompt by a function of its text, and remembers every call."""
 
     write: Callable[[str], Segment]
@@ -86,7 +77,7 @@ class ScriptedReflectionLLM(ReflectionLLM):
         return self._segments(prompts, **options)
 
 
-class ByRequest(ScriptedReflectionLLM):
+class ByRequest(ScriptedLLM):
     """Asks its provider for each prompt, and once more for the critique of it."""
 
     def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:

@@ -4,14 +4,12 @@ import json
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from selfcorrect_rag import as_tool
 from selfcorrect_rag.errors import BadSettings
-from tests.agents.scripted import asking, reflecting, tool_messages
-from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesWebSearch, WordEvaluator, document
+from tests.agents.scripted import reflecting
+from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesSearch, WordEvaluator, document
 from tests.four_graphs import create
 from tests.scripted import THREAD, echo
 from tests.test_faults import FORMS, ask
@@ -26,18 +24,13 @@ def build(name: str, web: Any, texts: list[str] = AMBIGUOUS, **options: Any) -> 
     return create(name, reflecting(), echo(), lambda query: found, WordEvaluator(), web, **options)
 
 
-def queries(web: PagesWebSearch) -> list[str]:
+def queries(web: PagesSearch) -> list[str]:
     return [query for query, _ in web.queries]
 
 
 EVERY = pytest.mark.parametrize("name", ["crag", "self_crag"])
-REPLIES: list[tuple[Any, str | None]] = [  # tests/test_reading_text.py has all forms
-    (True, QUERY),
-    ({"approve": True, "query": "Jane"}, "Jane"),
-    (False, None),
-    (None, None),
-    ([True], None),
-]
+# tests/test_reading_text.py has all forms
+REPLIES: list[Any] = [(True, QUERY), ({"query": "Jane"}, "Jane"), (False, None), (None, None)]
 
 
 @EVERY
@@ -47,7 +40,7 @@ REPLIES: list[tuple[Any, str | None]] = [  # tests/test_reading_text.py has all 
 async def test_a_query_leaves_only_with_consent(
     name: str, form: str, texts: list[str], reply: Any, query: str | None
 ) -> None:
-    web = PagesWebSearch()
+    web = PagesSearch()
     graph = build(name, web, texts, checkpointer=InMemorySaver())
     await ask(graph, form, ASKED, THREAD, context=APPROVE)
     await ask(graph, form, None, THREAD)  # without a reply there is no consent
@@ -69,7 +62,7 @@ async def test_a_query_leaves_only_with_consent(
 @FORMS
 async def test_a_killed_run_still_asks(name: str, form: str) -> None:
     for node in ("grade_documents", "rewrite_query", "web_search"):
-        web, saver = PagesWebSearch(), InMemorySaver()
+        web, saver = PagesSearch(), InMemorySaver()
         stopped = build(name, web, checkpointer=saver, interrupt_before=[node])
         await ask(stopped, form, ASKED, THREAD, context=APPROVE)
         graph = build(name, web, checkpointer=saver)
@@ -82,7 +75,7 @@ async def test_a_killed_run_still_asks(name: str, form: str) -> None:
 @EVERY
 @FORMS
 async def test_a_fork_may_ask_for_approval(name: str, form: str) -> None:
-    web = PagesWebSearch()
+    web = PagesSearch()
     graph = build(name, web, checkpointer=InMemorySaver())
     await ask(graph, form, ASKED, THREAD)
     web.queries.clear()
@@ -98,7 +91,7 @@ async def test_a_fork_may_ask_for_approval(name: str, form: str) -> None:
 @EVERY
 @FORMS
 async def test_a_new_turn_asks_for_itself(name: str, form: str) -> None:
-    web = PagesWebSearch()
+    web = PagesSearch()
     graph = build(name, web, checkpointer=InMemorySaver())
     for _ in range(2):  # an abandoned pause is neither consent nor refusal
         await ask(graph, form, ASKED, THREAD, context=APPROVE)
@@ -112,7 +105,7 @@ async def test_a_new_turn_asks_for_itself(name: str, form: str) -> None:
 
 @FORMS
 async def test_what_an_abandoned_pause_left_to_do_is_not_done(form: str) -> None:
-    graph = build("self_crag", PagesWebSearch(), checkpointer=InMemorySaver())
+    graph = build("self_crag", PagesSearch(), checkpointer=InMemorySaver())
     await ask(graph, form, ASKED, THREAD, context=APPROVE)
     result = await ask(graph, form, ASKED, THREAD, context={"mode": "never"})
     steps = [step["step"] for step in result["route"]]
@@ -124,21 +117,7 @@ async def test_what_an_abandoned_pause_left_to_do_is_not_done(form: str) -> None
 @FORMS
 async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> None:
     for options, context in (({"settings": APPROVE}, None), ({}, APPROVE)):
-        web = PagesWebSearch()
+        web = PagesSearch()
         with pytest.raises(BadSettings, match="needs a checkpointer and a thread_id"):
             await ask(build(name, web, **options), form, ASKED, context=context)
         assert not queries(web)
-
-
-@FORMS
-@pytest.mark.parametrize(("reply", "asked"), [(False, []), (True, [QUERY])])
-async def test_in_a_chat_agent(form: str, reply: bool, asked: list[str]) -> None:
-    web = PagesWebSearch()
-    tools = [as_tool(build("crag", web), context=APPROVE)]
-    model = asking("crag", ASKED["question"])
-    agent: Any = create_agent(model, tools, checkpointer=InMemorySaver())
-    await ask(agent, form, {"messages": [("human", "Go on.")]}, THREAD)
-    assert not queries(web)
-    (told,) = tool_messages(await ask(agent, form, Command(resume=reply), THREAD))
-    assert queries(web) == asked
-    assert ("not approved" in told.artifact["web_failure"]) is not reply

@@ -22,7 +22,8 @@ from selfcorrect_rag.settings import CRAGSettings, SelfRAGSettings
 from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ALL, create
 from tests.providers import chat
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, segment
+from tests.test_faults import FORMS, stream
 
 TEXT = "Emma is by Jane Austen."
 PAGES = [Document(TEXT, metadata={"title": "Emma"})]
@@ -58,7 +59,7 @@ def run(graph: Any, asynchronous: bool = False, **options: Any) -> dict[str, Any
 def make(name: str, llm: Any = None, retriever: Any = find, **given: Any) -> Any:
     """A graph with ``given`` in place of its usual arguments."""
     corrected = given.pop("evaluator", WordEvaluator()), given.pop("web_search", find)
-    reflecting = ScriptedReflectionLLM(write=lambda _: segment("Austen.", RELEVANT, FULL, USEFUL))
+    reflecting = ScriptedLLM(write=lambda _: segment("Austen.", RELEVANT, FULL, USEFUL))
     return create(name, llm or reflecting, llm or chat(SAID), retriever, *corrected, **given)
 
 
@@ -171,16 +172,11 @@ REFUSED_CORRECTION: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "argument", "given", "message"),
-    [
-        *((name, *row) for name in ALL for row in REFUSED),
-        *((name, *row) for name in ("crag", "self_crag") for row in REFUSED_CORRECTION),
-    ],
-)
-def test_what_does_not_fit_is_refused(name: str, argument: str, given: Any, message: str) -> None:
-    with pytest.raises(BadArgument, match=message):
-        make(name, **{argument: given})
+@GRAPHS
+def test_what_does_not_fit_is_refused(name: str) -> None:
+    for argument, given, message in (*REFUSED, *(REFUSED_CORRECTION if "crag" in name else ())):
+        with pytest.raises(BadArgument, match=message):
+            make(name, **{argument: given})
 
 
 @GRAPHS
@@ -203,10 +199,8 @@ def test_a_strip_filter_of_ones_own(recwarn: pytest.WarningsRecorder) -> None:
     options: dict[str, Any] = {"retriever": lambda query: long, "evaluator": Never()}
     graph = make("crag", **options, strip_filter=keep)
     strips = run(graph, True)["strips"]
-    assert [(s["text"][:6], s["score"], s["kept"]) for s in strips] == [
-        ("Emma i", 1.0, True),
-        ("Nobody", -1.0, False),
-    ]
+    scored = [(s["text"][:6], s["score"], s["kept"]) for s in strips]
+    assert scored == [("Emma i", 1.0, True), ("Nobody", -1.0, False)]
     with pytest.raises(EvaluatorFailed, match="filter is async; run the graph with ainvoke"):
         run(graph)
     gc.collect()
@@ -217,8 +211,9 @@ def test_a_strip_filter_of_ones_own(recwarn: pytest.WarningsRecorder) -> None:
         run(make("crag", **options, strip_filter=lambda question, strips: []))
 
 
+@FORMS
 @pytest.mark.parametrize("name", ["crag", "self_crag"])
-def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) -> None:
+async def test_models_that_own_parts_ask_are_counted_and_not_heard(name: str, form: str) -> None:
     """A web search, a filter of strips, a rewriter, a retriever, an evaluator."""
 
     def asking(part: str, result: Callable[..., Any]) -> Callable[..., Any]:
@@ -233,33 +228,18 @@ def test_models_that_parts_of_ones_own_ask_are_counted_and_not_heard(name: str) 
             chat("Not heard, evaluator.").invoke("?")
             return super().score(question, passages)
 
-    graph = make(
-        name,
-        retriever=asking("retriever", lambda query: [Document("Of Ulysses.")]),
-        evaluator=Asks(),
-        web_search=asking("web", find),
-        rewriter=asking("rewriter", str),
-    )
+    parts = {"web_search": asking("web", find), "rewriter": asking("rewriter", str)}
+    retriever = asking("retriever", lambda query: [Document("Of Ulysses.")])
+    graph = make(name, retriever=retriever, evaluator=Asks(), **parts)
     filtered = make(name, strip_filter=asking("filter", lambda q, strips: [True]))
     costs = {"retrieve": 1, "grade_documents": 1, "rewrite_query": 1, "web_search": 1}
     selecting = {"select_web_strips": 1}
     for its, counted, kept in ((graph, costs | selecting, False), (filtered, selecting, True)):
-        for asynchronous in (False, True):
-            said, result = streamed(its, asynchronous)
-            assert "Austen" in said
-            assert "Not heard" not in said
-            assert [strip["kept"] for strip in result["web_strips"]] == [kept]
-            route = result["route"]
-            assert {r["step"]: r["model_calls"] for r in route if r["step"] in counted} == counted
-
-
-def streamed(graph: Any, asynchronous: bool) -> tuple[str, dict[str, Any]]:
-    """Return the events of a run, and its result."""
-    options: Any = {"stream_mode": ["messages", "values"]}
-
-    async def astream() -> list[Any]:
-        return [part async for part in graph.astream(ASK, **options)]
-
-    parts = asyncio.run(astream()) if asynchronous else list(graph.stream(ASK, **options))
-    said = "".join(part[0].text for mode, part in parts if mode == "messages")
-    return said, next(part for mode, part in reversed(parts) if mode == "values")
+        parts = await stream(its, form, ASK, stream_mode=["messages", "values"])
+        said = "".join(part[0].text for mode, part in parts if mode == "messages")
+        assert "Austen" in said
+        assert "Not heard" not in said
+        result = [part for mode, part in parts if mode == "values"][-1]
+        assert [strip["kept"] for strip in result["web_strips"]] == [kept]
+        route = result["route"]
+        assert {r["step"]: r["model_calls"] for r in route if r["step"] in counted} == counted

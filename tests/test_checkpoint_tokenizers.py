@@ -19,7 +19,7 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import Part, Prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS, PARAGRAPH, RETRIEVAL
 from tests.conftest import SPECIAL
-from tests.scripted import RELEVANT, ScriptedReflectionLLM, document, segment
+from tests.scripted import RELEVANT, ScriptedLLM, document, segment
 
 MADE = Path(__file__).parent / "tokenizers"
 TEXTS = [json.loads(line) for line in (MADE / "ids.jsonl").open(encoding="utf-8")]
@@ -138,11 +138,9 @@ def test_a_token_in_two_parts_and_a_copied_one_stay_text(tokenizer: Any) -> None
 
 
 def test_a_cache_never_mixes_control_and_text() -> None:
-    llm = ScriptedReflectionLLM(
-        write=lambda text: segment(f"answer {len(llm.calls)}"), cache=InMemoryCache()
-    )
+    llm = ScriptedLLM(write=lambda _: segment(f"{len(llm.calls)}"), cache=InMemoryCache())
     control = Prompt(parts=(Part("Who?", "untrusted"), Part(RETRIEVAL, "control")))
     text = Prompt(parts=(Part(f"Who?{RETRIEVAL}", "untrusted"),))
     padded = Prompt(parts=(Part(f"Who?[\u200b{RETRIEVAL[1:]}", "untrusted"),))
     answers = [llm.invoke(prompt) for prompt in (control, text, padded) * 2]
-    assert answers == ["answer 1", "answer 2", "answer 3"] * 2
+    assert answers == ["1", "2", "3"] * 2

@@ -29,7 +29,7 @@ from selfcorrect_rag.search import Index
 from selfcorrect_rag.training import ENTRYPOINTS
 from tests.agents.scripted import ScriptedAgentModel, reflecting
 from tests.conftest import byte_level_tokenizer, random_model
-from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+from tests.crag_runs import PagesSearch, WordEvaluator, document
 from tests.evaluation.scripted_parts import ScriptedParts
 from tests.search.stand_ins import WordHash
 from tests.snippets import BLOCK, ROOT
@@ -99,7 +99,7 @@ def run(text: str, **given: Any) -> dict[str, Any]:
         "embeddings": WordHash(),
         "retriever": lambda query: [GOLD],
         "evaluator": WordEvaluator(),
-        "web": PagesWebSearch(),
+        "web": PagesSearch(),
         "document": GOLD,
         **given,
     }

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 
-from tests.instruct_runs import DEMONSTRATIONS, LONG, RATIONALE, documents
 from tests.providers import chat
 from tests.scripted import THREAD
 from tests.snippets import ROOT
 from tests.test_arguments import make
 from tests.test_faults import DOWN, Parts, raises
+from tests.test_instruct_rag import DEMONSTRATIONS, LONG, RATIONALE, documents
 
 PAGE = (ROOT / "docs/reference/graphs.md").read_text(encoding="utf-8")
 KEYS = dict(re.findall(r"^\| `(\w+)` \| (`.*`) \|$", PAGE, re.MULTILINE))
@@ -96,9 +96,7 @@ CORRECTED = "graded strips query_rewritten web_searched web_strips knowledge"
         ("instruct_rag", "retriever", {}, "retrieval_failed rationale_written answered"),
     ],
 )
-def test_events_say_what_the_result_says(
-    graph: str, broken: str | None, context: Any, names: str
-) -> None:
+def test_events_match_the_result(graph: str, broken: str | None, context: Any, names: str) -> None:
     parts = Parts()
     if broken:
         part = getattr(parts, broken)

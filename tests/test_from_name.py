@@ -17,7 +17,7 @@ from selfcorrect_rag.errors import BadArgument, MissingExtra
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM, from_name
 from selfcorrect_rag.models.identity import identity
 from tests.providers import chat, saying
-from tests.scripted import ScriptedReflectionLLM, segment
+from tests.scripted import ScriptedLLM, segment
 
 llm = FakeListLLM(responses=["yes"])
 patient, number = llm.with_retry(), 3
@@ -74,7 +74,7 @@ def test_without_langchain_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_arguments_of_factories() -> None:
-    model, reflecting = saying("yes"), ScriptedReflectionLLM(write=lambda text: segment("yes"))
+    model, reflecting = saying("yes"), ScriptedLLM(write=lambda text: segment("yes"))
     assert from_name.as_reflection_llm(reflecting) is reflecting
     assert isinstance(from_name.as_reflection_llm(model.with_retry()), PromptedReflectionLLM)
     assert isinstance(from_name.as_evaluator(model), ChatEvaluator)

@@ -1,9 +1,12 @@
-"""InstructRAG on scripted models: modes, answers, documents and demonstrations."""
+"""InstructRAG: modes, answers, demonstrations, what fits a model's context, streams."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
+from langchain_core.language_models.fake import FakeListLLM
+from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
@@ -11,12 +14,34 @@ from langgraph.types import Command, interrupt
 from selfcorrect_rag import create_instruct_rag
 from selfcorrect_rag.errors import BadDemonstrations
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER
-from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION
+from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION, inference_prompt
 from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.state import Demonstration
-from tests.instruct_runs import DEMONSTRATIONS, QUESTION, RATIONALE, TITLES, documents, run
-from tests.providers import chat
-from tests.scripted import THREAD, echo
+from tests.conftest import talkative
+from tests.providers import chat, saying
+from tests.scripted import THREAD, ScriptedLLM, document, echo, segment
+
+QUESTION = "Who wrote Middlemarch?"
+TITLES = ["Middlemarch", "Eliot Park", "Emma"]
+LONG = [f"T{n} " + "word " * 60 for n in range(4)]
+DEMONSTRATIONS: list[Demonstration] = [
+    {"question": f"Who wrote {name}?", "rationale": f"Because {name}.", "answers": [f"By {name}"]}
+    for name in ("Emma", "Ulysses", "Walden", "Dracula", "Persuasion")
+]
+RATIONALE = (
+    "Document [3] names the author. Document [1] is not relevant. Document [7] is a novel. "
+    "Therefore, the answer is George Eliot."
+)
+
+
+def documents(titles: Sequence[str] = TITLES) -> list[Document]:
+    return [document(title, source="notes") for title in titles]
+
+
+def run(llm: Any = None, titles: Sequence[str] = TITLES, **context: Any) -> Any:
+    graph = create_instruct_rag(llm or echo(), lambda query: documents(titles), DEMONSTRATIONS)
+    question = context.pop("question", QUESTION)
+    return graph.invoke({"question": question}, context=context)  # type: ignore[arg-type]
 
 
 def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
@@ -44,18 +69,13 @@ def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
 def test_each_mode_has_its_prompt(
     mode: str, instructed: bool, because: int, by: int, has_documents: bool
 ) -> None:
-    result = run(mode=mode)
+    result = run(mode=mode, instruction="Name the author only.")
     asked = result["rationale"] or result["answer"]
+    assert asked.endswith("only.") is (mode != "ft")
     assert (INSTRUCTION in asked) is instructed
     assert (asked.count("Because "), asked.count("By ")) == (because, by)
     assert ("Document [3]" in asked) is bool(result["passages"]) is has_documents
     assert len(result["demonstrations"]) == because + by
-
-
-def test_a_mark_that_the_answer_has_is_not_set_again() -> None:
-    result = run(chat("Document [1] says it.\n\nAnswer: George Eliot [1]"))
-    assert result["cited_answer"] == "George Eliot [1]"
-    assert [cited["number"] for cited in result["citations"]] == [1]
 
 
 def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> None:
@@ -77,6 +97,7 @@ def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> No
     [
         ("Document [1] is dull.\n\nDocument 3 says so.\nAnswer: Jane", "Jane", [0], "Jane [3]"),
         ("<think>Document [2]?</think>Document [3] says so. Jane.", "Jane.", [0], "Jane. [3]"),
+        ("Document [1] says it.\n\nAnswer: G. Eliot [1]", "G. Eliot [1]", [2], "G. Eliot [1]"),
         ("It was [2].\n\nThe documents do not say.", REFUSAL, [], REFUSAL),
         ("I looked at Document [3]. The documents do not say.", REFUSAL, [0], REFUSAL),
     ],
@@ -104,11 +125,6 @@ def test_documents_are_numbered_as_they_are_shown() -> None:
     assert "Document [1] (Title: Middlemarch)" in first["rationale"]
     assert [p.id for p in last["passages"]] == TITLES, "passages stay best first"
     assert first["numbering"] == [0, 1, 2]
-
-
-def test_a_task_instruction_is_put_behind_the_question() -> None:
-    asked = run(instruction="Name the author only.")["rationale"]
-    assert asked.endswith(f"{QUESTION}\nName the author only.")
 
 
 def test_an_empty_text_has_a_stated_answer() -> None:
@@ -177,9 +193,86 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
         ("demos.jsonl", {"mode": "icl"}, "demonstration 1 has no question or no rationale"),
     ],
 )
-def test_demonstrations_that_will_not_do_are_refused(
-    demonstrations: list[Demonstration], context: Any, says: str
-) -> None:
+def test_bad_demonstrations_are_refused(demonstrations: Any, context: Any, says: str) -> None:
     graph = create_instruct_rag(echo(), lambda query: documents(), demonstrations)
     with pytest.raises(BadDemonstrations, match=says):
         graph.invoke({"question": QUESTION}, context=context)
+
+
+def test_the_weakest_documents_are_dropped_and_numbers_follow() -> None:
+    result = run(titles=LONG, mode="ralm", context_tokens=756)
+    assert result["answer"].startswith("Document [1] (Title: T1 word")
+    assert result["numbering"] == [1, 0]
+    assert result["notes"] == [
+        "2 of 4 documents dropped, the weakest first: the prompt would be longer than the 500 "
+        "tokens that the model can read"
+    ]
+    assert run(titles=LONG, mode="ralm", context_tokens=900)["numbering"] == [2, 1, 0]
+
+
+def test_demonstrations_are_dropped_after_documents_and_the_best_document_stays() -> None:
+    demonstrations: list[Demonstration] = [
+        {"question": f"Who is {name}?", "rationale": "word " * 60} for name in ("A", "B")
+    ]
+    graph = create_instruct_rag(echo(), lambda query: documents(LONG), demonstrations)
+    context: Any = {"context_tokens": 630, "rationale_tokens": 100}
+    result = graph.invoke({"question": QUESTION}, context=context)
+    assert result["numbering"] == [0]
+    assert [d["question"] for d in result["demonstrations"]] == ["Who is B?"]
+    dropped = [note.split(" dropped")[0] for note in result["notes"]]
+    assert dropped == ["3 of 4 documents", "1 of 2 demonstrations"]
+    tiny = run(titles=LONG, context_tokens=20)
+    assert (tiny["numbering"], tiny["demonstrations"]) == ([0], [])
+    assert "the prompt is longer than the 10 tokens" in tiny["notes"][0]
+
+
+def test_a_model_with_a_tokenizer_of_its_own_is_asked_to_count() -> None:
+    llm = FakeListChatModel(responses=["x"], custom_get_token_ids=lambda text: [0] * len(text))
+    assert run(llm, LONG, mode="ralm", context_tokens=900)["numbering"] == [0]
+
+
+def test_an_llm_continues_plain_text_and_a_chat_model_gets_one_message() -> None:
+    asked: list[str] = []
+
+    class Listening(FakeListLLM):
+        def _call(self, prompt: str, *args: Any, **kwargs: Any) -> str:
+            asked.append(prompt)
+            return "x"
+
+    run(Listening(responses=["x"]), mode="ft")
+    model = saying("x")
+    run(model, mode="ft")
+    assert asked[0].endswith(f"answer the question: {QUESTION}\n")
+    assert model.prompts == [asked[0].rstrip("\n")]
+
+
+def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
+    llm = ScriptedLLM(write=lambda text: segment(RATIONALE))
+    result = run(llm, titles=["[Relevant]", "Emma"], mode="ft", rationale_tokens=33)
+    assert result["answer"] == "Therefore, the answer is George Eliot."
+    ((prompt,),) = llm._calls
+    assert llm._options[0]["max_tokens"] == 33
+    assert not [part for part in prompt.parts if part.kind == "control"]
+    assert any(" (Title: \u2045Relevant])" in p.text for p in prompt.parts if p.kind == "untrusted")
+
+
+def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
+    llm = talkative()
+    limit = llm.context_tokens - 20
+    texts = ["the the " * n for n in (29, 30, 31, 32)]
+    result = run(llm, titles=texts, mode="ft", rationale_tokens=20)
+    left = [result["passages"][i] for i in result["numbering"]]
+    prompt = inference_prompt("ft", QUESTION, left)
+    more = inference_prompt("ft", QUESTION, [result["passages"][len(left)], *left])
+    assert llm.get_num_tokens(prompt.to_string()) < limit < llm.get_num_tokens(more.to_string())
+    assert llm.generate_segments([prompt], max_tokens=20)[0]["shortened"] == 0
+
+
+async def test_the_rationale_streams_once_token_by_token() -> None:
+    graph = create_instruct_rag(chat(RATIONALE), lambda query: documents())
+    asked: Any = {"messages": [HumanMessage(QUESTION)]}
+    tokens = [message.text for message, _ in graph.stream(asked, stream_mode="messages")]
+    assert "".join(tokens) == RATIONALE
+    assert len(tokens) > 50
+    again = [message.text async for message, _ in graph.astream(asked, stream_mode="messages")]
+    assert again == tokens

@@ -20,7 +20,7 @@ def run(folder: Path, dies_at: int, resumes: bool) -> None:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     from selfcorrect_rag import create_self_rag
-    from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, segment
+    from tests.scripted import FULL, RELEVANT, ScriptedLLM, document, segment
 
     def note(call: str) -> None:
         with (folder / "calls").open("a") as file:
@@ -28,7 +28,7 @@ def run(folder: Path, dies_at: int, resumes: bool) -> None:
         if len((folder / "calls").read_text().split()) - 1 == dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    class Noting(ScriptedReflectionLLM):
+    class Noting(ScriptedLLM):
         def _segments(self, prompts: Any, **options: Any) -> Any:
             note("choose" if options.get("choose") else "write")
             return super()._segments(prompts, **options)

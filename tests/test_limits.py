@@ -14,7 +14,7 @@ from selfcorrect_rag.reflection import RETRIEVAL
 from selfcorrect_rag.settings import Settings
 from selfcorrect_rag.state import FREE, Segment
 from tests.nodes.parts import beam
-from tests.scripted import FULL, RELEVANT, ByRequest, ScriptedReflectionLLM, document, segment
+from tests.scripted import FULL, RELEVANT, ByRequest, ScriptedLLM, document, segment
 
 
 def write(prompt: str) -> Segment:
@@ -30,7 +30,7 @@ def ask(llm: Any, titles: str = "AB", **context: Any) -> Any:
     return graph.invoke({"question": "Who?"}, context=context)
 
 
-@pytest.mark.parametrize("kind", [ScriptedReflectionLLM, ByRequest])
+@pytest.mark.parametrize("kind", [ScriptedLLM, ByRequest])
 @pytest.mark.parametrize("most", range(1, 14))
 def test_no_limit_on_calls_is_passed_and_there_is_always_an_answer(kind: Any, most: int) -> None:
     result = ask(kind, max_model_calls=most)
@@ -44,7 +44,7 @@ def test_no_limit_on_calls_is_passed_and_there_is_always_an_answer(kind: Any, mo
 
 
 def test_the_decision_is_spared_if_only_the_answer_fits() -> None:
-    result = ask(ScriptedReflectionLLM, max_model_calls=1)
+    result = ask(ScriptedLLM, max_model_calls=1)
     assert (result["retrieval"]["retrieve"], result["retrieval"]["probability"]) == (True, None)
     assert "retrieved without asking for the decision" in result["notes"][0]
     assert result["answer"] == "First."
@@ -65,12 +65,12 @@ def test_a_candidate_goes_without_critique_if_that_does_not_fit() -> None:
 
 
 def test_tokens_are_bounded_too_and_the_first_candidates_written() -> None:
-    result = ask(ScriptedReflectionLLM, max_tokens=150, mode="always", segment_tokens=100)
+    result = ask(ScriptedLLM, max_tokens=150, mode="always", segment_tokens=100)
     assert [c["passage"] for c in result["candidates"] if c["depth"] == 0] == [0]
     assert result["stopped"] == "max_tokens"
     assert result["notes"][0] == "max_tokens is 150: the first 1 of 2 candidates were written"
     for most, answer in ((117, "First. Second."), (116, "First.")):  # 17 for the first segment
-        result = ask(ScriptedReflectionLLM, "A", mode="always", max_tokens=most)
+        result = ask(ScriptedLLM, "A", mode="always", max_tokens=most)
         assert result["answer"] == answer
     assert result["notes"] == ["max_tokens is 116: the answer ends after segment 1"]
     twice = ask(ByRequest, "A", mode="always", max_model_calls=2 + 2)
@@ -91,10 +91,9 @@ def test_calls_are_counted_once_with_what_they_report_and_as_failed_ones() -> No
     counter.on_chain_start(run_id=chain, parent_run_id=outer)
     counter.on_llm_start(run_id=inner, parent_run_id=chain)
     usage = {"token_usage": {"prompt_tokens": 3, "completion_tokens": 2}}
+    reported = LLMResult(generations=[[Generation(text="")]], llm_output=usage)
     for run_id in (inner, inner, outer):
-        counter.on_llm_end(
-            LLMResult(generations=[[Generation(text="")]], llm_output=usage), run_id=run_id
-        )
+        counter.on_llm_end(reported, run_id=run_id)
     assert counter.usage == {**FREE, "model_calls": 1, "prompt_tokens": 3, "generated_tokens": 2}
     for run_id in (failed, again, again):
         counter.on_llm_error(ValueError(), run_id=run_id)

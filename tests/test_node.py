@@ -1,8 +1,6 @@
 """The base of the nodes: sync and async alike, costs, faults, retries, cached results."""
 
-import asyncio
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,75 +17,65 @@ from selfcorrect_rag.errors import ModelFailed, NoQuestion, RetrievalFailed
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.models.reflection_llm import LONG
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
-from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, ask, cache_policy
+from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, cache_policy
+from selfcorrect_rag.nodes.node import ask as ask_model
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.settings import SelfRAGSettings, Settings
 from selfcorrect_rag.state import FREE, SelfRAGState
 from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import WordEvaluator
 from tests.providers import Provider, chat
-from tests.scripted import FULL, RELEVANT, THREAD, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.scripted import FULL, RELEVANT, THREAD, USEFUL, ScriptedLLM, document, segment
+from tests.test_faults import FORMS, ask
 
 QUESTION: Any = {"question": "Who?"}
 
 
-def invoke(node: Any, state: Any, asynchronous: bool) -> Any:
-    return asyncio.run(node.ainvoke(state)) if asynchronous else node.invoke(state)
-
-
-def both(test: Callable[..., None]) -> Any:
-    return pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])(test)
-
-
-@both
+@FORMS
 @pytest.mark.parametrize(("tokens", "counted"), [(7, 14), (None, None)])
-def test_one_step_serves_both_forms_and_its_calls_are_counted(
-    asynchronous: bool, tokens: int | None, counted: int | None
-) -> None:
+async def test_the_calls_of_a_step_are_counted(form: str, tokens: Any, counted: Any) -> None:
     usage = tokens and {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
     answers = iter(AIMessage(text, usage_metadata=usage) for text in ("First.", "Second."))
     model = Provider(answer=lambda prompt: next(answers))
 
     async def step(state: Any, run: Run[Any]) -> Any:
-        said = [await ask(run, model, state["question"]) for _ in range(2)]
+        said = [await ask_model(run, model, state["question"]) for _ in range(2)]
         return {"notes": said}
 
-    update = invoke(Node("twice", step, Settings()), QUESTION, asynchronous)
+    update = await ask(Node("twice", step, Settings()), form, QUESTION)
     assert update["notes"] == ["First.", "Second."]
     (run,) = update["route"]
     assert (run["step"], run["model_calls"], run["prompt_tokens"]) == ("twice", 2, counted)
 
 
-@both
-def test_a_failed_call_is_a_fault_with_its_cost_and_the_step_may_recover(
-    asynchronous: bool,
-) -> None:
+@FORMS
+async def test_a_failed_call_is_a_fault_with_a_cost_and_the_step_may_recover(form: str) -> None:
     # StopIteration would end a coroutine as if it had returned
     broken = Provider(answer=lambda prompt: next(iter([])))
 
     async def step(state: Any, run: Run[Any]) -> Any:
-        return {"notes": [await ask(run, broken, "?")]}
+        return {"notes": [await ask_model(run, broken, "?")]}
 
     with pytest.raises(ModelFailed, match="Provider"):
-        invoke(Node("asks", step, Settings()), QUESTION, asynchronous)
+        await ask(Node("asks", step, Settings()), form, QUESTION)
     node = Node("asks", step, Settings(), lambda state, run, fault: {"notes": [fault.part]})
-    update = invoke(node, QUESTION, asynchronous)
+    update = await ask(node, form, QUESTION)
     assert update["notes"] == ["model"]
     assert update["route"][0]["failed"] == "model"
     assert update["route"][0]["model_calls"] == 1
 
 
-@both
-def test_what_a_model_writes_is_bounded_and_a_note_says_so(asynchronous: bool) -> None:
+@FORMS
+async def test_what_a_model_writes_is_bounded_and_a_note_says_so(form: str) -> None:
     async def step(state: Any, run: Run[Any]) -> Any:
-        return {"answer": await ask(run, chat("[1]" * 200_000), "?")}
+        return {"answer": await ask_model(run, chat("[1]" * 200_000), "?")}
 
-    update = invoke(Node("long", step, Settings()), QUESTION, asynchronous)
+    update = await ask(Node("long", step, Settings()), form, QUESTION)
     assert len(update["answer"]) == MAX_WRITTEN
     assert "cut to its first 100,000 characters" in update["notes"][0]
 
 
-def test_long_computations_leave_the_event_loop() -> None:
+async def test_long_computations_leave_the_event_loop() -> None:
     def step_of(characters: int) -> Any:
         async def step(state: Any, run: Run[Any]) -> Any:
             texts = [document("A page", "x" * characters)]
@@ -97,9 +85,9 @@ def test_long_computations_leave_the_event_loop() -> None:
         return Node("computes", step, Settings())
 
     here = threading.current_thread().name
-    assert invoke(step_of(LONG + 1), QUESTION, True)["notes"] != [here]
-    assert invoke(step_of(LONG), QUESTION, True)["notes"] == [here]
-    assert invoke(step_of(LONG + 1), QUESTION, False)["notes"] == [here]
+    assert (await ask(step_of(LONG + 1), "async", QUESTION))["notes"] != [here]
+    assert (await ask(step_of(LONG), "async", QUESTION))["notes"] == [here]
+    assert (await ask(step_of(LONG + 1), "sync", QUESTION))["notes"] == [here]
 
 
 def test_a_node_alone_names_what_its_state_lacks() -> None:
@@ -112,9 +100,7 @@ def test_a_node_alone_names_what_its_state_lacks() -> None:
 @pytest.mark.parametrize(
     ("retry_on", "calls"), [((ValueError,), 1), (RetrievalFailed, 2), (lambda error: False, 1)]
 )
-def test_a_node_recovers_at_once_from_what_the_policy_does_not_retry(
-    retry_on: Any, calls: int
-) -> None:
+def test_a_node_recovers_at_once_from_what_is_not_retried(retry_on: Any, calls: int) -> None:
     tries: list[int] = []
 
     def step(state: Any, run: Run[Any]) -> Any:
@@ -142,7 +128,7 @@ def test_nodes_work_in_a_graph_of_the_users() -> None:
 CACHED = ("decide_retrieval", "generate_and_critique")
 
 
-class Named(ScriptedReflectionLLM):
+class Named(ScriptedLLM):
     """Models of one name answer alike."""
 
     name: str = "red"
@@ -161,14 +147,12 @@ def make(llm: Any, cache: Any, *titles: str, **options: Any) -> Any:
     return create_self_rag(llm, lambda _: documents, cache=cache, **options)
 
 
-@both
-def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(asynchronous: bool) -> None:
+@FORMS
+async def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(form: str) -> None:
     llm = named("red")
-    graph = make(llm, InMemoryCache(), checkpointer=InMemorySaver())
-    graph = graph.with_config(THREAD)
-    first, second = (
-        invoke(graph, {"messages": [("user", "Who?")]}, asynchronous) for _ in range(2)
-    )
+    graph = make(llm, InMemoryCache(), checkpointer=InMemorySaver()).with_config(THREAD)
+    asked = {"messages": [("user", "Who?")]}
+    first, second = [await ask(graph, form, asked) for _ in range(2)]
     assert len(llm.calls) == 2
     assert first["usage"]["model_calls"] == 2
     assert second["usage"]["model_calls"] == second["usage"]["generated_tokens"] == 0
@@ -179,29 +163,19 @@ def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(asynchronous: boo
     assert [m.type for m in second["messages"]] == ["human", "ai", "human", "ai"]
 
 
-@pytest.mark.parametrize(
-    ("change", "calls"),
-    [
-        ({}, [0, 0]),
-        ({"context": {"segment_tokens": 50}}, [1, 1]),
-        ({"titles": ["B"]}, [0, 1]),
-        ({"question": "What?"}, [1, 1]),
-        ({"llm": "blue"}, [1, 1]),
-    ],
-    ids=str,
-)
-def test_a_key_holds_the_model_the_settings_and_what_the_node_reads(
-    change: Any, calls: list[int]
-) -> None:
+def test_a_key_holds_the_model_the_settings_and_what_is_read() -> None:
     cache: Any = InMemoryCache()
-    make(named("red"), cache).invoke(QUESTION)
-    llm = named(change.get("llm", "red"))
-    graph = make(llm, cache, *change.get("titles", ["A"]))
-    question = {"question": change.get("question", "Who?")}
-    result = graph.invoke(question, context=change.get("context"))
-    steps = {run["step"]: run["model_calls"] for run in result["route"]}
-    assert [steps[step] for step in CACHED] == calls
-    assert result["answer"] == f"{llm.name}.", "two models on one cache do not collide"
+
+    def calls(name: str = "red", title: str = "A", question: str = "Who?", **context: Any) -> Any:
+        """Return how often each node asks its model."""
+        result = make(named(name), cache, title).invoke({"question": question}, context=context)
+        assert result["answer"] == f"{name}.", "two models on one cache do not collide"
+        steps = {run["step"]: run["model_calls"] for run in result["route"]}
+        return [steps[step] for step in CACHED]
+
+    assert [calls(), calls()] == [[1, 1], [0, 0]]
+    assert calls(segment_tokens=50) == calls(question="What?") == calls("blue") == [1, 1]
+    assert calls(title="B") == [0, 1]
 
 
 def test_a_key_holds_what_limits_leave_and_the_whole_of_passages() -> None:
@@ -212,9 +186,8 @@ def test_a_key_holds_what_limits_leave_and_the_whole_of_passages() -> None:
     def key(passage: Document, spent: int = 0, **settings: Any) -> str:
         costs = {**FREE, "model_calls": spent, "prompt_tokens": spent}
         route = [costs] if spent else None
-        return policy.key_func(
-            {**QUESTION, "settings": settings, "passages": [passage], "route": route}
-        )
+        state = {**QUESTION, "settings": settings, "passages": [passage], "route": route}
+        return policy.key_func(state)
 
     one = Document("Text.", id="1", metadata={"a": 1, "b": 2})
     same = Document("Text.", id="1", metadata={"b": 2, "a": 1})
@@ -233,14 +206,6 @@ def test_a_key_holds_what_limits_leave_and_the_whole_of_passages() -> None:
     assert key(one, 1, max_model_calls=None) == key(one, 2, max_model_calls=None)
 
 
-def test_a_result_that_a_limit_cut_is_not_taken_for_a_whole_one() -> None:
-    graph = make(named("red"), InMemoryCache(), "A", "B")
-    cut = graph.invoke(QUESTION, context={"max_tokens": 110, "mode": "always"})
-    assert (len(cut["candidates"]), cut["stopped"]) == (1, "max_tokens")
-    whole = graph.invoke(QUESTION, context={"mode": "always"})
-    assert (len(whole["candidates"]), whole["stopped"]) == (2, None)
-
-
 def test_crag_grades_and_refines_again_only_what_changed() -> None:
     evaluator, cache = WordEvaluator(), InMemoryCache()
 
@@ -248,10 +213,8 @@ def test_crag_grades_and_refines_again_only_what_changed() -> None:
         """Return how often the evaluator is asked: for documents, their strips, the web's."""
         before = len(evaluator.calls)
         found, pages = [Document(text)], [Document(page)]
-        graph = create_crag(
-            chat("Yes."), lambda _: found, evaluator, lambda _: pages, cache=cache, **options
-        )
-        graph.invoke(QUESTION)
+        parts = chat("Yes."), lambda _: found, evaluator, lambda _: pages
+        create_crag(*parts, cache=cache, **options).invoke(QUESTION)
         return len(evaluator.calls) - before
 
     assert asked("Vague.", "Gold.") == 3

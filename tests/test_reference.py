@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.state import Segment
-from tests.scripted import ScriptedReflectionLLM, document, segment
+from tests.scripted import ScriptedLLM, document, segment
 
 LEVELS = {"ISSUP": (1.0, 0.5, 0.0), "ISUSE": (-1.0, -0.5, 0.0, 0.5, 1.0)}
 SUPPORT = ("[Fully supported]", "[Partially supported]", "[No support / Contradictory]")
@@ -106,7 +106,7 @@ def test_the_beam_is_the_papers(
     # Without p(y) paths could tie; with room for all of them that makes no difference.
     weights = {name: rng.choice((0.0, 0.5, 1.0, 2.0)) for name in names}
     weights["weight_sequence"] = rng.choice((0.5, 1.0, 2.0) if width < 32 else (0.0, 1.0))
-    llm = ScriptedReflectionLLM(write=lambda prompt: write(seed, prompt))
+    llm = ScriptedLLM(write=lambda prompt: write(seed, prompt))
     graph = create_self_rag(llm, lambda _: [document(title) for title in titles])
     context: Any = {"beam_width": width, "depth": depth, "path_rule": rule, "mode": "always"}
     run: Any = graph.ainvoke if asynchronous else graph.invoke

@@ -139,9 +139,7 @@ two_segments = st.tuples(retrieved_segment, retrieved_segment)
 
 
 @given(any_path, two_segments, any_weights, st.sampled_from(PATH_RULES))
-def test_siblings_are_ordered_as_eq_3_4_orders_them(
-    parent: Any, two: Any, weights: Weights, rule: str
-) -> None:
+def test_siblings_are_ordered_by_eq_3_4(parent: Any, two: Any, weights: Weights, rule: str) -> None:
     one, other = (segment_score(s.critique, s.sequence, weights) for s in two)
     before = path_score(parent, weights, rule) if parent else 1.0
     assume(abs(one - other) > 1e-6 and (rule != "product" or before > 1e-3))
@@ -163,12 +161,10 @@ def test_silence_about_a_retrieved_passage_is_no_better_than_any_judgement(
 
 
 unfinished = any_segment.filter(lambda s: s.critique["ISUSE"] is None)
-begun_and_more = st.tuples(
-    st.lists(unfinished, min_size=1, max_size=4), st.lists(unfinished, max_size=3)
-)
+halves = st.tuples(st.lists(unfinished, min_size=1, max_size=4), st.lists(unfinished, max_size=3))
 
 
-@given(begun_and_more, any_segment, any_weights, st.sampled_from(PATH_RULES), st.integers(0, 2))
+@given(halves, any_segment, any_weights, st.sampled_from(PATH_RULES), st.integers(0, 2))
 def test_no_path_ends_above_the_best_that_it_can_become(
     parts: Any, last: ScoredSegment, weights: Weights, rule: str, left: int
 ) -> None:

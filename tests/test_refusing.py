@@ -8,11 +8,11 @@ from langchain_core.messages import AIMessage, HumanMessage
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
 from selfcorrect_rag.prompts.reading import REFUSAL
-from tests.crag_runs import CORRECT, INCORRECT, PagesWebSearch, WordEvaluator, document
+from tests.crag_runs import CORRECT, INCORRECT, PagesSearch, WordEvaluator, document
 from tests.four_graphs import ALL, PLAIN, create, gossip, write
 from tests.providers import Provider, chat, content
 from tests.reader.scripted_reader import reader_llm
-from tests.scripted import ScriptedReflectionLLM
+from tests.scripted import ScriptedLLM
 
 HALVES = {"content": content([("By ", 0.25), ("Ann [1].", 1.0)])}
 """Tokens whose probabilities have a geometric mean of one half."""
@@ -23,7 +23,7 @@ def sure(prompt: str) -> AIMessage:
 
 
 def graph(name: str, **options: Any) -> Any:
-    llm = ScriptedReflectionLLM(write=write)
+    llm = ScriptedLLM(write=write)
     return create(name, llm, Provider(answer=sure), gossip, WordEvaluator(), None, **options)
 
 
@@ -55,7 +55,7 @@ def test_the_score_of_a_model_that_does_not_judge() -> None:
 
     assert crag(chat("Ann [1]."), CORRECT) == 0.9
     assert crag(chat("Ann [1]."), INCORRECT) == -0.9
-    assert crag(chat("Ann [1]."), INCORRECT, PagesWebSearch()) == 0.9
+    assert crag(chat("Ann [1]."), INCORRECT, PagesSearch()) == 0.9
     assert crag(Provider(answer=sure), CORRECT) == pytest.approx(1.4)
     assert crag(chat("Ann."), []) is None
     instruct = create_instruct_rag(Provider(answer=sure), gossip)

@@ -19,7 +19,7 @@ from selfcorrect_rag.errors import RetrievalFailed, SelfCorrectError, WebSearchF
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
 from selfcorrect_rag.ui.page import render_run
 from tests.agents.scripted import GRAPHS
-from tests.crag_runs import PagesWebSearch
+from tests.crag_runs import PagesSearch
 from tests.four_graphs import ALL, create
 from tests.providers import Provider
 from tests.scripted import document
@@ -72,7 +72,7 @@ def graphs(fails: str, **options: Any) -> list[Any]:
     retriever = {"retriever": broken, "retriever, by our own error": refuses}.get(fails, works)
     graded = Keyed(answer=broken) if fails == "evaluator" else Keyed(answer=judge)
     failure = WebSearchFailed(f"{SAID}\n\x1b[2J{SAID * 500}", "try\nagain")
-    web = PagesWebSearch(failure if fails == "web" else None)
+    web = PagesSearch(failure if fails == "web" else None)
     parts = (PromptedReflectionLLM(model), model, retriever, ChatEvaluator(graded), web)
     options["rewriter"] = RunnableLambda(broken) if fails == "rewriter" else None
     return [create(graph, *parts, **options) for graph in ALL]

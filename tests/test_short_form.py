@@ -14,7 +14,7 @@ from selfcorrect_rag.models.engines.tokens import ControlledTokenizer
 from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import TOKENS, UTILITY, Group
 from tests.conftest import byte_level_tokenizer, talkative
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, document, segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, document, segment
 
 LIMIT = 40
 QUESTIONS = [f"Question {i}: who wrote it?" for i in range(4)]
@@ -24,9 +24,7 @@ Step = tuple[str | None, Mapping[str, float]]
 """A generated token, where it is a control token, and the log-probability of each of them."""
 
 
-def generated(
-    llm: TransformersReflectionLLM, question: str, place: int
-) -> tuple[list[Step], float]:
+def decoded(llm: TransformersReflectionLLM, question: str, place: int) -> tuple[list[Step], float]:
     """Return plain greedy decoding's answer for a passage, and the log-probability of all of it."""
     tokenizer, model = llm._tokenizer, llm._model
     (prompt,) = tokenizer.encode([segment_prompt(question, [], PASSAGES, "retrieve", place)])
@@ -80,7 +78,7 @@ def test_scores_are_the_official_ones_on_the_same_log_probabilities() -> None:
             candidates = graph.invoke({"question": question}, context=context)["candidates"]
             assert [c["passage"] for c in candidates] == list(range(len(PASSAGES)))
             for place, candidate in enumerate(candidates):
-                steps, total = generated(llm, question, place)
+                steps, total = decoded(llm, question, place)
                 controls = [token for token, _ in steps if token]
                 written = [p["text"] for p in candidate["pieces"] if p["kind"] == "control"]
                 assert written == controls
@@ -101,7 +99,7 @@ def begin_with_isrel(llm: TransformersReflectionLLM) -> None:
 
 
 def test_an_answer_is_written_past_retrieval_tokens_and_ends_there() -> None:
-    llm = ScriptedReflectionLLM(write=lambda _: segment("From A.", RELEVANT, FULL, USEFUL))
+    llm = ScriptedLLM(write=lambda _: segment("From A.", RELEVANT, FULL, USEFUL))
     graph: Any = create_self_rag(llm, lambda _: PASSAGES[:1])
     for context in ({"form": "short", "depth": 1}, {"closed_set": True}, {"options": ["from a"]}):
         result = graph.invoke({"question": "Who?"}, context=context)

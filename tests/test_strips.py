@@ -27,9 +27,7 @@ def test_groups_of_three_and_no_sentence_alone(count: int, sizes: list[int]) -> 
         ([5, 5, 6, 6, 6], [[5, 5, 6, 6, 6]]),
     ],
 )
-def test_five_words_are_a_short_sentence_and_six_are_not(
-    words: list[int], strips: list[list[int]]
-) -> None:
+def test_five_words_are_short_and_six_are_not(words: list[int], strips: list[list[int]]) -> None:
     found = decompose_text(" ".join("Word" + " word" * (n - 1) + "." for n in words))
     sizes = [[len(sentence.split()) for sentence in s.split(".")[:-1]] for s in found]
     assert sizes == strips
@@ -77,9 +75,7 @@ def test_the_best_are_kept_and_of_equals_the_earlier(most: int, expected: list[s
     ("one", "other", "same"),
     [("So, it is.", " so it -- is", True), ("best", "the best", False), ("is it", "isit", False)],
 )
-def test_a_text_is_kept_once_whatever_its_case_and_punctuation(
-    one: str, other: str, same: bool
-) -> None:
+def test_a_text_is_kept_once_in_any_case_and_punctuation(one: str, other: str, same: bool) -> None:
     assert kept(strip(0, one, 0.1), strip(1, other, 0.2)) == ([other] if same else [one, other])
 
 

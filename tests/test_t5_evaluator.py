@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 import torch
 from sentencepiece import SentencePieceTrainer
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertTokenizer,
-    T5ForConditionalGeneration,
-)
+from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
+from transformers.models.t5 import T5ForConditionalGeneration
 
 from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator
 from selfcorrect_rag.models import T5Evaluator, t5_evaluator
@@ -106,12 +102,8 @@ def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_with_sentencepieces_file_alone_loads(tmp_path: Path) -> None:
     """As CRAG's authors save theirs: ``spiece.model`` and no ``tokenizer.json``."""
     ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "vocab_size": 40}
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(PASSAGES * 20),
-        model_prefix=str(tmp_path / "spiece"),
-        hard_vocab_limit=False,
-        **ids,
-    )
+    options = {"model_prefix": str(tmp_path / "spiece"), "hard_vocab_limit": False, **ids}
+    SentencePieceTrainer.train(sentence_iterator=iter(PASSAGES * 20), **options)
     t5().save_pretrained(tmp_path)
     config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))

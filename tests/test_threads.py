@@ -21,10 +21,8 @@ from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, SelfRAGSettings, cre
 from selfcorrect_rag.errors import BadSettings, ModelFailed, NoDocument, NoQuestion
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import add_notes
-from tests.agents.scripted import GRAPHS, crag, instruct_rag, self_crag, self_rag
-from tests.scripted import FULL, RELEVANT, ScriptedReflectionLLM, document, passage_of, segment
-
-THREAD: Any = {"configurable": {"thread_id": "1"}}
+from tests.agents.scripted import GRAPHS, crag
+from tests.scripted import FULL, RELEVANT, THREAD, ScriptedLLM, document, passage_of, segment
 
 
 def graph(broken: Collection[str] = (), **options: Any) -> Any:
@@ -35,7 +33,7 @@ def graph(broken: Collection[str] = (), **options: Any) -> Any:
             raise ConnectionError("the model is down")
         return segment(f"From {passage_of(prompt)}.", RELEVANT, FULL, {"[Utility:5]": 1.0})
 
-    llm = ScriptedReflectionLLM(write=write)
+    llm = ScriptedLLM(write=write)
     return create_self_rag(llm, lambda query: [document(query)], **options)
 
 
@@ -51,16 +49,13 @@ INPUTS: dict[str, Callable[[str], Any]] = {
     "removing": lambda q: {"messages": [RemoveMessage(id=REMOVE_ALL_MESSAGES), HumanMessage(q)]},
 }
 BY_QUESTION = ("question", "beside")
-FATES = ("answered", "failed", "paused")
+
+
+TURN = st.tuples(st.sampled_from(sorted(INPUTS)), st.sampled_from(("answered", "failed", "paused")))
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(sorted(INPUTS)), st.sampled_from(FATES)), min_size=1, max_size=4
-    ),
-    st.booleans(),
-)
+@given(st.lists(TURN, min_size=1, max_size=4), st.booleans())
 def test_whatever_a_thread_went_through_a_turn_answers_what_came_in_with_it(
     turns: list[tuple[str, str]], asynchronous: bool
 ) -> None:
@@ -107,9 +102,7 @@ def test_whatever_a_thread_went_through_a_turn_answers_what_came_in_with_it(
     ],
     ids=str,
 )
-def test_an_input_without_a_question_is_refused_whatever_the_thread_holds(
-    given_input: Any, error: type[Exception]
-) -> None:
+def test_an_input_without_a_question_is_refused(given_input: Any, error: type[Exception]) -> None:
     made = graph(checkpointer=InMemorySaver())
     made.invoke({"question": "Before?"}, THREAD)
     made.invoke({"messages": [("user", "Before too?")]}, THREAD)
@@ -119,7 +112,7 @@ def test_an_input_without_a_question_is_refused_whatever_the_thread_holds(
 
 
 def test_without_a_retriever_documents_come_with_the_input() -> None:
-    llm = ScriptedReflectionLLM(write=lambda _: segment("Red.", RELEVANT, FULL))
+    llm = ScriptedLLM(write=lambda _: segment("Red.", RELEVANT, FULL))
     made: Any = create_self_rag(llm)
     result = made.invoke({"question": "Who?", "documents": [document("A")]})
     assert result["cited_answer"] == "Red. [1]"
@@ -159,19 +152,11 @@ def test_a_turn_says_a_note_once() -> None:
     assert add_notes(["one"], ["two", "one", "two"]) == ["one", "two"]
 
 
-@pytest.mark.parametrize(
-    ("context", "says"),
-    [
-        ({"beam_with": 3}, "did you mean beam_width"),
-        ({"beam_width": 0}, "beam_width: Input should be greater than"),
-    ],
-    ids=str,
-)
-def test_bad_settings_are_refused_before_anything_runs(context: Any, says: str) -> None:
-    with pytest.raises(BadSettings, match=says):
-        graph().invoke({"question": "Who?"}, context=context)
-    with pytest.raises(BadSettings, match=says):
-        graph(settings=context)
+def test_bad_settings_are_refused_before_anything_runs() -> None:
+    with pytest.raises(BadSettings, match="did you mean beam_width"):
+        graph().invoke({"question": "Who?"}, context={"beam_with": 3})
+    with pytest.raises(BadSettings, match="beam_width: Input should be greater than"):
+        graph(settings={"beam_width": 0})
 
 
 def test_settings_in_configurable_are_refused_not_ignored() -> None:
@@ -186,7 +171,7 @@ def test_settings_in_configurable_are_refused_not_ignored() -> None:
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["tasks", "threads"])
-def test_64_concurrent_runs_never_mix(threads: bool) -> None:
+async def test_64_concurrent_runs_never_mix(threads: bool) -> None:
     """Each with its own question, settings, thread and documents, two segments long."""
 
     def write(prompt: str) -> Any:
@@ -194,7 +179,7 @@ def test_64_concurrent_runs_never_mix(threads: bool) -> None:
         going: Any = {"next": {"[Retrieval]": 0.9}} if prompt.count("<paragraph>") == 1 else {}
         return segment(f"From {name}.", RELEVANT, FULL, **going)
 
-    llm = ScriptedReflectionLLM(write=write)
+    llm = ScriptedLLM(write=write)
     made = create_self_rag(llm, lambda query: [document(query[:3])], checkpointer=InMemorySaver())
 
     def arguments(i: int) -> Any:
@@ -203,14 +188,11 @@ def test_64_concurrent_runs_never_mix(threads: bool) -> None:
         context = {"depth": 1 + i % 2, "weight_isrel": i / 64}
         return {"input": asked, "config": config, "context": context}
 
-    async def ask_all() -> Any:
-        return await asyncio.gather(*(made.ainvoke(**arguments(i)) for i in range(64)))
-
     if threads:
         with ThreadPoolExecutor(16) as pool:
             results = list(pool.map(lambda i: made.invoke(**arguments(i)), range(64)))
     else:
-        results = asyncio.run(ask_all())
+        results = await asyncio.gather(*(made.ainvoke(**arguments(i)) for i in range(64)))
     for i, result in enumerate(results):
         assert result["answer"] == " ".join([f"From q{i:02}."] * (1 + i % 2))
         assert [m.type for m in result["messages"]] == ["human", "ai"]
@@ -249,9 +231,7 @@ def say(text: str) -> Any:
     [(None, None), (PydanticContext, PydanticContext()), (dict, {"user": "someone"})],
 )
 @pytest.mark.parametrize("make", GRAPHS)
-async def test_messages_are_shared_and_nothing_is_doubled(
-    make: Callable[..., Any], schema: Any, context: Any
-) -> None:
+async def test_messages_are_shared_and_never_doubled(make: Any, schema: Any, context: Any) -> None:
     outer = parent(make(), schema, InMemorySaver())
     first = outer.invoke(say("Who?"), THREAD, context=context)
     assert [type(m) for m in first["messages"]] == [HumanMessage, AIMessage]
@@ -272,18 +252,11 @@ def test_a_parents_context_object_says_nothing_a_dict_may() -> None:
     assert "Noise." in dictated["answer"], "a setting in the parent's dict reaches the graph"
 
 
-@pytest.mark.parametrize(
-    ("make", "theirs"),
-    [
-        (self_rag, CRAGSettings),
-        (crag, SelfRAGSettings),
-        (self_crag, InstructRAGSettings),
-        (instruct_rag, SelfCRAGSettings),
-    ],
-)
-async def test_another_graphs_settings_are_no_parents_own(
-    make: Callable[..., Any], theirs: Any
-) -> None:
+THEIRS = CRAGSettings, SelfRAGSettings, InstructRAGSettings, SelfCRAGSettings
+
+
+@pytest.mark.parametrize(("make", "theirs"), [*zip(GRAPHS, THEIRS, strict=True)])
+async def test_another_graphs_settings_are_refused(make: Any, theirs: Any) -> None:
     outer = parent(make(), theirs)
     for context in (theirs(), {"passages": 3}):
         with pytest.raises(BadSettings, match=f"{theirs.__name__} is for {theirs.graph}"):

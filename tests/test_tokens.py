@@ -16,13 +16,7 @@ from selfcorrect_rag.reflection import CONTROL_TOKENS, GROUP_OF, PARAGRAPH, RETR
 LETTERS = [*"abcdefghijklmnopqrstuvwxyz .<>/[]X\u3000"]
 
 
-def letters(
-    *,
-    without: tuple[str, ...] = (),
-    merges: tuple[tuple[str, str], ...] = (),
-    more: tuple[AddedToken, ...] = (),
-    **options: Any,
-) -> PreTrainedTokenizerFast:
+def letters(without: Any = (), merges: Any = (), more: Any = (), **options: Any) -> Any:
     """A tokenizer whose every letter is an id, so that ids can be counted by hand."""
     vocabulary = {piece: i for i, piece in enumerate(["<unk>", "<s>", "</s>", *LETTERS])}
     for left, right in merges:
@@ -139,9 +133,8 @@ def test_a_slow_tokenizer_is_refused() -> None:
     class SlowTokenizer:
         pass
 
-    with pytest.raises(
-        NotAReflectionModel, match=r"^SlowTokenizer is not a fast .*; save it with a tokenizer.json"
-    ):
+    message = r"^SlowTokenizer is not a fast .*; save it with a tokenizer.json"
+    with pytest.raises(NotAReflectionModel, match=message):
         ControlledTokenizer(SlowTokenizer())  # type: ignore[arg-type]
 
 

@@ -19,10 +19,10 @@ from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.search import RetrieverWebSearch
 from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ALL, ANSWER, PLAIN, build, gossip, write
-from tests.prompted_runs import reader
 from tests.providers import LOGPROBS, Provider, chat
-from tests.scripted import ScriptedReflectionLLM, document, timeless
+from tests.scripted import ScriptedLLM, document, timeless
 from tests.test_faults import FORMS, ask
+from tests.test_prompted_llm import reader
 
 GRAPHS = pytest.mark.parametrize("graph", ALL)
 
@@ -92,7 +92,7 @@ async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any)
 
     async def answer(**fields: Any) -> int:
         """Return how many prompts reached the model."""
-        llm = ScriptedReflectionLLM(write=write, **fields)
+        llm = ScriptedLLM(write=write, **fields)
         await ask(create_self_rag(llm, gossip), form, PLAIN)
         return sum(map(len, llm.calls))
 
@@ -101,7 +101,7 @@ async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any)
     with collect_runs() as collector, get_usage_metadata_callback() as usage:
         prompts = await answer()
     names = {run.name for run in collector.traced_runs}
-    assert names == {"self_rag", "ScriptedReflectionLLM", "gossip"}
+    assert names == {"self_rag", "ScriptedLLM", "gossip"}
     told = usage.usage_metadata["scripted"]
     assert told["input_tokens"] == 7 * prompts, "each prompt's own"
     assert told["output_tokens"] == 10 * (prompts - 1) + 1
@@ -114,7 +114,7 @@ async def test_whatever_listens_hears_a_reflecting_model(form: str, capsys: Any)
     set_llm_cache(None)
     set_debug(True)
     await answer()
-    assert "llm:ScriptedReflectionLLM] Entering LLM run" in capsys.readouterr().out
+    assert "llm:ScriptedLLM] Entering LLM run" in capsys.readouterr().out
 
 
 @FORMS

@@ -152,9 +152,7 @@ GOOD, NOT_VLLMS = choice_of(IDS[:1]), "gave an answer that is not vLLM's"
     [
         (503, "busy", "HTTP 503: busy"),
         (0, None, "no answer from .*RemoteProtocolError"),
-        (200, "<html>", NOT_VLLMS),
-        (200, "[]", NOT_VLLMS),
-        (200, '{"choices": [null]}', NOT_VLLMS),
+        *((200, bad, NOT_VLLMS) for bad in ("<html>", "[]", '{"choices": [null]}')),
         (200, {"choices": [GOOD | {"token_ids": None}]}, NOT_VLLMS),
         (200, {"choices": [GOOD | {"finish_reason": "abort"}]}, "that ended by 'abort'"),
     ],

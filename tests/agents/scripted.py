@@ -10,18 +10,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda
 from pydantic import Field
 
-from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.crag_runs import PagesSearch, WordEvaluator
 from tests.four_graphs import create
-from tests.scripted import (
-    FULL,
-    RELEVANT,
-    USEFUL,
-    ScriptedReflectionLLM,
-    document,
-    echo,
-    passage_of,
-    segment,
-)
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, document, echo, passage_of, segment
 
 PARTLY = {"[Partially supported]": 0.8, "[Fully supported]": 0.2}
 
@@ -61,7 +52,7 @@ def tool_messages(result: Any) -> list[ToolMessage]:
     return [m for m in result["messages"] if isinstance(m, ToolMessage)]
 
 
-def reflecting(issup: Any = FULL, **fields: Any) -> ScriptedReflectionLLM:
+def reflecting(issup: Any = FULL, **fields: Any) -> ScriptedLLM:
     """Answers with the question and the title of the passage that it reads."""
 
     def write(prompt: str) -> Any:
@@ -71,7 +62,7 @@ def reflecting(issup: Any = FULL, **fields: Any) -> ScriptedReflectionLLM:
         judgements = [RELEVANT, *([] if issup is None else [issup]), USEFUL]
         return segment(f"{passage_of(prompt)} for {question}", *judgements)
 
-    return ScriptedReflectionLLM(write=write, **fields)
+    return ScriptedLLM(write=write, **fields)
 
 
 def self_rag(issup: Any = FULL, retrieval: float = 0.9, **options: Any) -> Any:
@@ -86,13 +77,13 @@ def crag(text: str = "Gold is here.", llm: Any = None, **options: Any) -> Any:
     def find(query: str) -> list[Document]:
         return [document("Doc", f"{text} {query}", source="notes")]
 
-    parts = find, WordEvaluator(), PagesWebSearch()
+    parts = find, WordEvaluator(), PagesSearch()
     return create("crag", None, llm or echo(), *parts, **options)
 
 
 def self_crag(issup: Any = FULL, text: str = "Gold is here.", **options: Any) -> Any:
     found = [document("Doc", text, source="notes")]
-    parts = (lambda query: found), WordEvaluator(), PagesWebSearch()
+    parts = (lambda query: found), WordEvaluator(), PagesSearch()
     return create("self_crag", reflecting(issup), None, *parts, **options)
 
 

@@ -35,10 +35,8 @@ def calling(*names: str) -> Any:
 def notes(message: Any) -> list[tuple[str, str]]:
     """The piece of the text that cites, and the title, of each annotation."""
     (block,) = message.content_blocks
-    return [
-        (block["text"][n["start_index"] : n["end_index"]], n["title"])
-        for n in block.get("annotations", [])
-    ]
+    found = block.get("annotations", [])
+    return [(block["text"][n["start_index"] : n["end_index"]], n["title"]) for n in found]
 
 
 @pytest.mark.parametrize("make", GRAPHS)

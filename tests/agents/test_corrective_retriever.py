@@ -12,13 +12,13 @@ from langgraph.types import Command
 
 from selfcorrect_rag import CorrectiveRetriever
 from selfcorrect_rag.errors import BadSettings
-from tests.crag_runs import AMBIGUOUS, CORRECT, PagesWebSearch, WordEvaluator, document, run
+from tests.crag_runs import AMBIGUOUS, CORRECT, PagesSearch, WordEvaluator, document, run
 from tests.scripted import THREAD
 
 
 def corrective(*texts: str, **options: Any) -> CorrectiveRetriever:
     found = [document(text) for text in texts]
-    return CorrectiveRetriever(lambda query: found, WordEvaluator(), PagesWebSearch(), **options)
+    return CorrectiveRetriever(lambda query: found, WordEvaluator(), PagesSearch(), **options)
 
 
 def found(retriever: Any, query: str = "Who wrote Emma?") -> list[Document]:
@@ -59,7 +59,6 @@ def test_what_was_judged_irrelevant_is_left_out() -> None:
 
 
 def calling(retriever: Any, **options: Any) -> Any:
-
     def look(state: Any) -> Any:
         found = retriever.invoke("Who?")
         return {"messages": [AIMessage(d.page_content, name=d.metadata["action"]) for d in found]}

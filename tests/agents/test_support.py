@@ -13,11 +13,12 @@ from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.reader import ReaderLLM
 from tests.agents.scripted import PARTLY as PARTLY_LIKELY
 from tests.agents.scripted import crag, instruct_rag, self_crag, self_rag
-from tests.prompted_runs import last_case
 from tests.providers import Provider
-from tests.scripted import nearly
+from tests.scripted import document, nearly
+from tests.test_prompted_llm import last_case
 
 FULLY, PARTLY, NONE = "[Fully supported]", "[Partially supported]", "[No support / Contradictory]"
+DECLINED = "the answer declines to answer: 'The documents do not say.'"
 UNJUDGED, NOTHING = "support was not judged: ", "no knowledge was judged relevant, the action was "
 
 
@@ -38,11 +39,7 @@ UNJUDGED, NOTHING = "support was not judged: ", "no knowledge was judged relevan
         (crag("Noise."), {"select": False}, *[f"{NOTHING}incorrect"] * 2),
         (instruct_rag(), {}, "", ""),
         (instruct_rag("The answer is Jane Austen."), {}, *["the rationale uses no document"] * 2),
-        (
-            instruct_rag("Document [1] is useful. The documents do not say."),
-            {},
-            *["the answer declines to answer: 'The documents do not say.'"] * 2,
-        ),
+        (instruct_rag("Document [1] is it. The documents do not say."), {}, *[DECLINED] * 2),
     ],
 )
 def test_support_of_a_graphs_answer(graph: Any, context: Any, partly: str, fully: str) -> None:
@@ -59,10 +56,7 @@ def test_one_unsupported_segment_is_enough() -> None:
         assert missing_support({**result, "candidates": candidates}) == reason
 
 
-BOOK = Document(
-    "Middlemarch is a novel by George Eliot. It was published in 1871.",
-    metadata={"title": "Middlemarch"},
-)
+BOOK = document("Middlemarch", "Middlemarch is a novel by George Eliot. It was published in 1871.")
 QUESTION = "Who wrote Middlemarch?"
 
 

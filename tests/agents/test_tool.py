@@ -14,7 +14,7 @@ from langgraph.types import Command
 from selfcorrect_rag import as_tool, create_crag
 from selfcorrect_rag.errors import SelfCorrectError
 from tests.agents.scripted import asking, crag, instruct_rag, self_crag, self_rag, tool_messages
-from tests.crag_runs import PagesWebSearch, WordEvaluator
+from tests.crag_runs import PagesSearch, WordEvaluator
 from tests.providers import chat
 from tests.scripted import THREAD, document
 from tests.test_faults import FORMS, ask
@@ -43,9 +43,7 @@ PAGE = document("Doc", "Gold is here.", source="notes", page=3, heading="The sea
         (citing(PAGE), "She did [1].\n\nSources:\n[1] Doc (notes), page 3, The sea road"),
     ],
 )
-async def test_the_content_is_the_cited_answer_and_the_artifact_everything(
-    graph: Any, content: str
-) -> None:
+async def test_content_is_the_answer_and_the_artifact_everything(graph: Any, content: str) -> None:
     tool, plain = as_tool(graph), graph.invoke({"question": "Who?"})
     assert tool.name == graph.get_name()
     for message in (tool.invoke(call()), await tool.ainvoke(call())):
@@ -57,7 +55,7 @@ async def test_the_content_is_the_cited_answer_and_the_artifact_everything(
 
 
 def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
-    graph = citing(web_search=PagesWebSearch(ValueError("down")))
+    graph = citing(web_search=PagesSearch(ValueError("down")))
     content = as_tool(graph).invoke({"question": "Who?"})
     assert "\n\nSources: none\n" in content
     assert "\nNote: web search (pages): the search raised ValueError: down\n" in f"{content}\n"
@@ -107,9 +105,12 @@ async def test_pauses_inside_parallel_calls_resume_each_with_its_own_answer(form
     pauses = (await ask(agent, form, ASKED, THREAD))["__interrupt__"]
     assert len(pauses) == 4
     replies = {pause.id: {"query": f"more {pause.value['query']}"} for pause in pauses}
+    replies |= {pause.id: False for pause in pauses if pause.value["query"] == "Question W"}
     said = tool_messages(await ask(agent, form, Command(resume=replies), THREAD))
     queries = [(m.artifact["question"], m.artifact["web_query"]) for m in said]
-    assert queries == [(q, f"more Question {q[-2]}") for q in QUESTIONS]
+    assert queries[1:] == [(q, f"more Question {q[-2]}") for q in QUESTIONS[1:]]
+    assert "not approved" in said[0].artifact["web_failure"]
+    assert not any(message.artifact["web_failure"] for message in said[1:])
 
 
 def test_calls_that_langgraph_mixes_are_an_error() -> None:

@@ -12,7 +12,7 @@ from selfcorrect_rag.evaluation.methods import Spec, read_spec
 from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.settings import GRAPHS, Settings
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, passage_of, segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, passage_of, segment
 
 MODEL = FakeListChatModel(responses=["Lind, I think."])
 PAGES = [Document(f"It was {name}.", metadata={"title": name}) for name in ("Berg", "Lind")]
@@ -24,7 +24,7 @@ class ScriptedParts:
     chat_model: Any = None
 
     def __init__(self, config: object = None) -> None:
-        self.llm = ScriptedReflectionLLM(write=self._write)
+        self.llm = ScriptedLLM(write=self._write)
         self.queries: list[str] = []
 
     def __enter__(self) -> "ScriptedParts":

@@ -19,7 +19,7 @@ from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.prompts.self_rag import TASK_INSTRUCTIONS
 from selfcorrect_rag.settings import Settings
 from tests.evaluation.scripted_parts import ScriptedParts
-from tests.scripted import ScriptedReflectionLLM
+from tests.scripted import ScriptedLLM
 
 QUESTION = Question("q", "Who was it?", ("Lind",))
 
@@ -127,7 +127,7 @@ def test_a_method_that_fails_says_why() -> None:
         raise ConnectionError("connection refused")
 
     parts = ScriptedParts()
-    parts.llm = ScriptedReflectionLLM(write=fail)
+    parts.llm = ScriptedLLM(write=fail)
     failed = answer("rag", parts=parts)
     assert failed.answer == ""
     assert "connection refused" in failed.error

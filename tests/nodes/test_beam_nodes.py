@@ -21,25 +21,16 @@ from selfcorrect_rag.settings import SelfRAGSettings
 from tests.crag_runs import WordEvaluator
 from tests.nodes.parts import beam, candidate
 from tests.providers import Provider, chat, saying
-from tests.scripted import (
-    FULL,
-    NONE,
-    RELEVANT,
-    ScriptedReflectionLLM,
-    document,
-    passage_of,
-    reflection,
-    segment,
-)
-from tests.test_node import both, invoke
+from tests.scripted import FULL, NONE, RELEVANT, ScriptedLLM, document, passage_of, segment
+from tests.test_faults import FORMS, ask
 
 PASSAGES = [document(f"T{i}") for i in range(4)]
 ASKED = {"question": "Who?", "passages": PASSAGES}
 KEEP = {"[Continue to Use Evidence]": 0.9, "[Retrieval]": 0.1}
 
 
-@both
-def test_chunks_that_share_an_id_or_a_title_are_told_apart(asynchronous: bool) -> None:
+@FORMS
+async def test_chunks_that_share_an_id_or_a_title_are_told_apart(form: str) -> None:
     chunks = [
         Document("One.", id="a", metadata={"title": "T"}),
         Document("Two.", id="a", metadata={"title": "T"}),
@@ -47,61 +38,46 @@ def test_chunks_that_share_an_id_or_a_title_are_told_apart(asynchronous: bool) -
         Document("One.", id="a", metadata={"title": "U"}),
         Document("One.", id="a", metadata={"title": "T", "score": 1}),
     ]
-    update = invoke(retrieve(lambda _: chunks), {"question": "Who?"}, asynchronous)
+    update = await ask(retrieve(lambda _: chunks), form, {"question": "Who?"})
     assert len(update["passages"]) == 4
     assert update["beams"][0]["retrieved"] == [0, 1, 2, 3], "the last is the first again"
 
 
-@both
-def test_beams_with_the_same_last_segment_share_a_query(asynchronous: bool) -> None:
+@FORMS
+async def test_beams_with_the_same_last_segment_share_a_query(form: str) -> None:
     queries: list[str] = []
 
     def find(query: str) -> list[Document]:
         queries.append(query)
         return [document(query)]
 
-    state = {
-        "question": "Who?",
-        "passages": [],
-        "beams": [
-            beam(candidate("One.")),
-            beam(candidate("One.", passage=1)),
-            beam(candidate("Two."), next="none"),
-            beam(candidate("Three."), next=None),
-        ],
-    }
-    update = invoke(retrieve(find), state, asynchronous)
+    beams = [beam(candidate("One.")), beam(candidate("One.", passage=1))]
+    beams += [beam(candidate("Two."), next="none"), beam(candidate("Three."), next=None)]
+    state = {"question": "Who?", "passages": [], "beams": beams}
+    update = await ask(retrieve(find), form, state)
     assert queries == ["Who? One."]
     assert [b["retrieved"] for b in update["beams"]] == [[0], [0], [], []]
 
 
-@both
-def test_a_retriever_that_fails_late_ends_the_beams_that_asked(asynchronous: bool) -> None:
+@FORMS
+async def test_a_retriever_that_fails_late_ends_the_beams_that_asked(form: str) -> None:
     one = candidate("One.")
     state = {**ASKED, "beams": [beam(one), beam(one, next="continue")]}
-    update = invoke(retrieve(lambda _: 1 / 0), state, asynchronous)
+    update = await ask(retrieve(lambda _: 1 / 0), form, state)
     assert [b["next"] for b in update["beams"]] == [None, "continue"]
     raised = "the retriever raised ZeroDivisionError: division by zero"
     assert update["notes"] == [f"{raised}: the answer ends after segment 1"]
 
 
-@both
-def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> None:
+@FORMS
+async def test_one_candidate_a_passage_and_what_each_beam_asks(form: str) -> None:
     one = candidate("One.", passage=2)
-    state = {
-        **ASKED,
-        "candidates": [candidate("Else."), one],
-        "beams": [
-            beam(one, retrieved=[1, 3]),
-            beam(one, next="continue"),
-            beam(one, next="none"),
-            beam(one, next="retrieve"),
-            beam(one, next=None),
-        ],
-    }
-    llm = ScriptedReflectionLLM(write=lambda _: segment("More.", RELEVANT, FULL, next=KEEP))
+    beams = [beam(one, next=step) for step in ("continue", "none", "retrieve", None)]
+    beams = [beam(one, retrieved=[1, 3]), *beams]
+    state = {**ASKED, "candidates": [candidate("Else."), one], "beams": beams}
+    llm = ScriptedLLM(write=lambda _: segment("More.", RELEVANT, FULL, next=KEEP))
     settings = SelfRAGSettings(instruction="Say.", segment_tokens=9, prune_below=0.25)
-    update = invoke(generate_and_critique(llm, settings), state, asynchronous)
+    update = await ask(generate_and_critique(llm, settings), form, state)
     assert all("\nSay.## Input:\n\nWho?\n" in prompt for prompt in llm.calls[0])
     given = {"max_tokens": 9, "prune_below": 0.25, "stop_at_retrieval": True}
     assert given.items() <= llm._options[0].items()
@@ -121,7 +97,7 @@ def test_one_candidate_a_passage_and_what_each_beam_asks(asynchronous: bool) -> 
 def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: float) -> None:
     """It keeps the passage's ISREL, but is supported or not by itself."""
     one = candidate("One.", sequence_probability=0.5, score=2.5)
-    model = ScriptedReflectionLLM(write=lambda _: segment("Two.", own))
+    model = ScriptedLLM(write=lambda _: segment("Two.", own))
     state = {**ASKED, "candidates": [one], "beams": [beam(one, next="continue")]}
     settings = SelfRAGSettings(weight_isuse=0.0)
     (made,) = generate_and_critique(model, settings).invoke(state)["candidates"]
@@ -133,10 +109,10 @@ def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: f
 
 
 def test_short_form_reads_only_the_isrel_before_the_first_word() -> None:
-    late: Any = {**reflection({"[Irrelevant]": 1.0}), "position": 9}
+    late: Any = {**segment("", {"[Irrelevant]": 1.0})["reflections"][0], "position": 9}
     written = segment("One.", FULL)
     written["reflections"] = [*written["reflections"], late]
-    model = ScriptedReflectionLLM(write=lambda _: written)
+    model = ScriptedLLM(write=lambda _: written)
     for form, isrel in (("short", None), ("long", pytest.approx(0.0))):
         node = generate_and_critique(model, SelfRAGSettings.of({"form": form}))
         update = node.invoke({"question": "Who?", "passages": PASSAGES[:1]})
@@ -169,7 +145,7 @@ def test_if_all_are_dropped_the_best_text_ends_the_answer() -> None:
 def test_the_last_segment_leaves_the_best_and_what_can_only_equal_it_ends() -> None:
     new = [candidate("Done.", path_score=1.0), candidate("Going.", next="retrieve")]
     state = {**ASKED, "beams": [beam()], "candidates": new}
-    llm = ScriptedReflectionLLM(write=lambda _: segment(""))
+    llm = ScriptedLLM(write=lambda _: segment(""))
     found = beam_select(llm, SelfRAGSettings(depth=1)).invoke(state)["beams"]
     assert found == [beam(new[1], next=None, cut="the answer was cut at its limit of 1 segments")]
     new[0]["path_score"] = (3.0 + 3.5) / 2  # that of a perfect second segment
@@ -208,8 +184,9 @@ def test_only_candidates_of_the_answer_are_chosen_by_depth_beam_and_passage() ->
 
 
 def answer_of(path: Sequence[Any], **fields: Any) -> Any:
-    """What is written of a beam with these segments."""
-    state = {**ASKED, "beams": [beam(*path, next=None, **fields)], "candidates": path}
+    """Return what write_answer makes of a beam with these segments, and not of another."""
+    beams = [beam(*path, next=None, **fields), beam(cut="Another beam's.")]
+    state = {**ASKED, "beams": beams, "candidates": path}
     return write_answer(SelfRAGSettings(segment_tokens=7)).invoke(state)
 
 
@@ -229,7 +206,7 @@ def test_the_answer_of_a_closed_set_is_its_option() -> None:
     assert (update["answer"], update["cited_answer"]) == ("B", "B [1]")
 
 
-@both
+@FORMS
 @pytest.mark.parametrize(
     ("label", "most", "option"),
     [
@@ -240,8 +217,8 @@ def test_the_answer_of_a_closed_set_is_its_option() -> None:
         ("2", 2 + 3, None),
     ],
 )
-def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives(
-    label: Any, most: int | None, option: str | None, asynchronous: bool
+async def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives(
+    label: Any, most: int | None, option: str | None, form: str
 ) -> None:
     """Prose is not parsed: "It can't be A ..." names A and means B."""
     prose = "It can't be A because oxygen is released. That leaves B."
@@ -249,11 +226,11 @@ def test_a_chat_model_is_asked_for_the_option_that_its_prose_gives(
     model = PromptedReflectionLLM(saying(prose), critic=critic)
     settings = SelfRAGSettings(options=("A", "B"), mode="never", max_model_calls=most)
     state = {"question": "Which?", "beams": [beam(next="none", score=0.0)]}
-    update = invoke(generate_and_critique(model, settings), state, asynchronous)
+    update = await ask(generate_and_critique(model, settings), form, state)
     (made,) = update["candidates"]
     assert (made["text"], made["option"]) == (prose, option)
     word = generate_and_critique(PromptedReflectionLLM(saying("B"), critic=critic), settings)
-    (made,) = invoke(word, state, asynchronous)["candidates"]
+    (made,) = (await ask(word, form, state))["candidates"]
     assert made["option"] == "B", "and no model is asked"
     asked = [prompt for prompt in critic.prompts if "options" in prompt]
     assert bool(asked) is (most != 5)
@@ -280,39 +257,39 @@ class Reversing(BaseDocumentCompressor):
         return self.gives and [*reversed(documents)][:2]
 
 
-def ranked(reranker: Any, asynchronous: bool, **given: Any) -> Any:
-    llm = ScriptedReflectionLLM(write=lambda p: segment(passage_of(p), RELEVANT, FULL))
+async def ranked(reranker: Any, form: str, **given: Any) -> Any:
+    llm = ScriptedLLM(write=lambda p: segment(passage_of(p), RELEVANT, FULL))
     graph = create_self_rag(llm, lambda _: [document(t) for t in "ABC"], reranker=reranker)
-    return invoke(graph, {"question": "Who?", **given}, asynchronous)
+    return await ask(graph, form, {"question": "Who?", **given})
 
 
-@both
-def test_answers_are_written_from_what_the_reranker_kept(asynchronous: bool) -> None:
-    result = ranked(Reversing(llm=chat("2, 1")), asynchronous)
+@FORMS
+async def test_answers_are_written_from_what_the_reranker_kept(form: str) -> None:
+    result = await ranked(Reversing(llm=chat("2, 1")), form)
     assert [c["text"] for c in result["candidates"]] == ["C", "B"]
     calls = [s["model_calls"] for s in result["route"] if s["step"] == "retrieve"]
     assert calls == [1], "what a reranker asks a model is counted"
-    given = ranked(Reversing(), asynchronous, documents=[document(t) for t in "XYZ"])
+    given = await ranked(Reversing(), form, documents=[document(t) for t in "XYZ"])
     assert [c["text"] for c in given["candidates"]] == ["Z", "Y"]
     evaluator = WordEvaluator()
     crag = create_crag(chat("Yes."), lambda _: [A, A, B], evaluator, reranker=Reversing())
-    assert invoke(crag, {"question": "Who?"}, asynchronous)["passages"] == [B, A]
+    assert (await ask(crag, form, {"question": "Who?"}))["passages"] == [B, A]
     assert evaluator.calls[0] == ["B // About B.", "About A."]
 
 
-@both
-def test_a_failing_reranker_leaves_the_passages(asynchronous: bool) -> None:
-    result = ranked(Reversing(fails=True), asynchronous)
+@FORMS
+async def test_a_failing_reranker_leaves_the_passages(form: str) -> None:
+    result = await ranked(Reversing(fails=True), form)
     assert [c["passage"] for c in result["candidates"]] == [0, 1, 2]
     assert "the reranker raised ValueError: no reranker today" in result["notes"][0]
     with pytest.raises(NoDocument, match=r"^the reranker gave None: give a list of Documents"):
-        ranked(Reversing(gives=None), asynchronous)
+        await ranked(Reversing(gives=None), form)
 
 
 EARLIER = [HumanMessage("Who built it?"), ToolMessage("x", tool_call_id="1"), AIMessage("Ann.")]
 
 
-@both
+@FORMS
 @pytest.mark.parametrize(
     ("model", "note"),
     [
@@ -321,11 +298,9 @@ EARLIER = [HumanMessage("Who built it?"), ToolMessage("x", tool_call_id="1"), AI
         (RunnableLambda(lambda _: 1 / 0), "raised ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_rewrite_that_fails_answers_the_original_question(
-    model: Any, note: str, asynchronous: bool
-) -> None:
+async def test_a_failed_rewrite_leaves_the_question(model: Any, note: str, form: str) -> None:
     state = {"question": "And then?", "messages": [*EARLIER, HumanMessage("And then?")]}
-    update = invoke(rewrite_follow_up(model), state, asynchronous)
+    update = await ask(rewrite_follow_up(model), form, state)
     assert "standalone_question" not in update
     assert update["notes"][0].endswith(f"{note}; answered the original question")
 

@@ -16,7 +16,7 @@ from selfcorrect_rag.search import Index, RetrieverWebSearch
 from selfcorrect_rag.search.index import Ranking
 from selfcorrect_rag.search.retriever import AnyRetriever, BadFilter, compile_filter
 from tests.crag_runs import WordEvaluator
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedReflectionLLM, echo, segment
+from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, echo, segment
 
 from .stand_ins import WordHash
 
@@ -156,7 +156,7 @@ def test_a_function_may_take_the_filter_or_the_config(call: Call) -> None:
 def graph_of(name: str, find: Any) -> Any:
     """A graph that retrieves with ``find``, by a rewritten query too."""
     again = segment("Once more.", RELEVANT, FULL, USEFUL, next={"[Retrieval]": 1.0})
-    llm = ScriptedReflectionLLM(write=lambda prompt: again)
+    llm = ScriptedLLM(write=lambda prompt: again)
     web = RetrieverWebSearch(find)
     match name:
         case "self_rag":

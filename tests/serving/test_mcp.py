@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from selfcorrect_rag import CRAGSettings, create_crag
-from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+from tests.crag_runs import PagesSearch, WordEvaluator, document
 from tests.serving.conftest import ROOT, environment, started
 
 pytest.importorskip("mcp.server.mcpserver")
@@ -125,7 +125,7 @@ def test_only_known_names_may_call(url: str, headers: dict[str, str], status: in
 
 
 async def test_a_search_that_needs_approval_is_not_made() -> None:
-    web, opened = PagesWebSearch(), list[str]()
+    web, opened = PagesSearch(), list[str]()
     llm = FakeListChatModel(responses=["Jane Austen."] * 9)
     given: Any = {"settings": CRAGSettings(approve_search=True)}
     careful = create_crag(llm, lambda query: [document("Vague.")], WordEvaluator(), web, **given)

@@ -21,7 +21,7 @@ from selfcorrect_rag.ui.app import make_app
 from selfcorrect_rag.ui.runs import PastRun, RunStore
 from selfcorrect_rag.ui.weigh import weigh, weighable
 from tests.agents.scripted import reflecting
-from tests.crag_runs import PagesWebSearch, WordEvaluator, document
+from tests.crag_runs import PagesSearch, WordEvaluator, document
 
 QUESTION = "Who wrote Emma?"
 HOST = "http://127.0.0.1"
@@ -41,7 +41,7 @@ class Scripted(Parts):
         if name == "self_rag":
             return create_self_rag(reflecting(), retrieve, **options)
         chat = FakeListChatModel(responses=["Jane Austen."] * 9)
-        return create_crag(chat, retrieve, WordEvaluator(), PagesWebSearch(), **options)
+        return create_crag(chat, retrieve, WordEvaluator(), PagesSearch(), **options)
 
 
 @pytest.fixture
