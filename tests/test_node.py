@@ -1,12 +1,14 @@
 """The base of the nodes: sync and async alike, costs, faults, retries, cached results."""
 
+import asyncio
 import threading
+from datetime import date
 from typing import Any
 
 import pytest
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage
-from langchain_core.runnables import ConfigurableField
+from langchain_core.runnables import ConfigurableField, RunnableLambda
 from langgraph.cache.memory import InMemoryCache
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import StateGraph
@@ -39,13 +41,14 @@ async def test_the_calls_of_a_step_are_counted(form: str, tokens: Any, counted: 
     model = Provider(answer=lambda prompt: next(answers))
 
     async def step(state: Any, run: Run[Any]) -> Any:
-        said = [await ask_model(run, model, state["question"]) for _ in range(2)]
+        said = [await ask_model(run, model, state["question"], max_tokens=9) for _ in range(2)]
         return {"notes": said}
 
     update = await ask(Node("twice", step, Settings()), form, QUESTION)
     assert update["notes"] == ["First.", "Second."]
     (run,) = update["route"]
     assert (run["step"], run["model_calls"], run["prompt_tokens"]) == ("twice", 2, counted)
+    assert [options["max_tokens"] for _, options in model.calls] == [9, 9]
 
 
 @FORMS
@@ -64,28 +67,66 @@ async def test_a_failed_call_is_a_fault_with_a_cost_and_the_step_may_recover(for
     assert update["route"][0]["failed"] == "model"
     assert update["route"][0]["model_calls"] == 1
 
+    def fail(*given: Any, **options: Any) -> Any:
+        raise ModelFailed("down")
+
+    async def batch(state: Any, run: Run[Any]) -> Any:
+        return await run.segments(fail, fail, ["?"])
+
+    node = Node("writes", batch, Settings(), lambda state, run, fault: {})
+    assert (await ask(node, form, QUESTION))["route"][0]["model_calls"] == 1
+
+
+def asking(llm: Any) -> Node[Any]:
+    async def step(state: Any, run: Run[Any]) -> Any:
+        return {"answer": await ask_model(run, llm, "?")}
+
+    return Node("asks", step, Settings())
+
 
 @FORMS
 async def test_what_a_model_writes_is_bounded_and_a_note_says_so(form: str) -> None:
-    async def step(state: Any, run: Run[Any]) -> Any:
-        return {"answer": await ask_model(run, chat("[1]" * 200_000), "?")}
-
-    update = await ask(Node("long", step, Settings()), form, QUESTION)
+    update = await ask(asking(chat("[1]" * 200_000)), form, QUESTION)
     assert len(update["answer"]) == MAX_WRITTEN
     assert "cut to its first 100,000 characters" in update["notes"][0]
+    assert "notes" not in await ask(asking(chat("x" * MAX_WRITTEN)), form, QUESTION)
+
+
+@pytest.mark.parametrize(("written", "told"), [(None, "NoneType"), (5, "int")])
+def test_a_model_that_returns_no_text_is_a_fault(written: Any, told: str) -> None:
+    with pytest.raises(ModelFailed, match=f"gave {told}; give a model that returns messages"):
+        asking(RunnableLambda(lambda _: written)).invoke(QUESTION)
+
+
+@FORMS
+async def test_a_node_takes_its_name_from_the_config(form: str) -> None:
+    config: Any = {"metadata": {"langgraph_node": "mine"}}
+    update = await ask(asking(chat("Yes.")), form, QUESTION, config)
+    assert update["route"][0]["step"] == "mine"
+
+
+def test_a_step_that_suspends_in_a_sync_run_is_told() -> None:
+    async def step(state: Any, run: Run[Any]) -> Any:
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="awaited something that suspends"):
+        Node("sleeps", step, Settings()).invoke(QUESTION)
 
 
 async def test_long_computations_leave_the_event_loop() -> None:
     def step_of(characters: int) -> Any:
         async def step(state: Any, run: Run[Any]) -> Any:
             texts = [document("A page", "x" * characters)]
-            name = await run.compute(lambda: threading.current_thread().name, texts=texts)
+            thread = lambda what: f"{what} {threading.current_thread().name}"  # noqa: E731
+            name = await run.compute(thread, "in", texts=texts)
             return {"notes": [name]}
 
         return Node("computes", step, Settings())
 
-    here = threading.current_thread().name
-    assert (await ask(step_of(LONG + 1), "async", QUESTION))["notes"] != [here]
+    here = f"in {threading.current_thread().name}"
+    (there,) = (await ask(step_of(LONG + 1), "async", QUESTION))["notes"]
+    assert there != here
+    assert there.startswith("in ")
     assert (await ask(step_of(LONG), "async", QUESTION))["notes"] == [here]
     assert (await ask(step_of(LONG + 1), "sync", QUESTION))["notes"] == [here]
 
@@ -98,7 +139,13 @@ def test_a_node_alone_names_what_its_state_lacks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("retry_on", "calls"), [((ValueError,), 1), (RetrievalFailed, 2), (lambda error: False, 1)]
+    ("retry_on", "calls"),
+    [
+        ((ValueError,), 1),
+        (RetrievalFailed, 2),
+        (lambda error: False, 1),
+        (lambda error: isinstance(error, RetrievalFailed), 2),
+    ],
 )
 def test_a_node_recovers_at_once_from_what_is_not_retried(retry_on: Any, calls: int) -> None:
     tries: list[int] = []
@@ -198,6 +245,7 @@ def test_a_key_holds_what_limits_leave_and_the_whole_of_passages() -> None:
         key(Document("Other.", id="1", metadata={"a": 1, "b": 2})),
         key(Document("Text.", id="2", metadata={"a": 1, "b": 2})),
         key(Document("Text.", id="1", metadata={"a": 1, "b": 3})),
+        *(key(Document("Text.", id="1", metadata={"a": date(n, 1, 1)})) for n in (1, 2)),
         *(key(one, spent, max_tokens=50) for spent in (0, 1, 2)),
         *(key(one, spent, max_model_calls=50) for spent in (0, 1, 2)),
         key(one, max_model_calls=None),
@@ -232,5 +280,6 @@ def test_crag_grades_and_refines_again_only_what_changed() -> None:
 def test_configurable_models_have_no_cache_policy() -> None:
     model = chat("Red.").configurable_fields(responses=ConfigurableField(id="responses"))
     llm = PromptedReflectionLLM(model)
-    for asked in (model, llm, ChatEvaluator(model)):
+    critic = PromptedReflectionLLM(chat("Red."), critic=model)
+    for asked in (model, llm, critic, ChatEvaluator(model)):
         assert cache_policy(decide_retrieval(llm), asked, []) is None

@@ -337,8 +337,8 @@ async def ask(
     with wrap_errors(ModelFailed, part):
         written = await run.call(llm.invoke, llm.ainvoke, prompt, config, **options)
     if not isinstance(written, str) and not hasattr(written, "content"):
-        kind = "None" if written is None else f"a {type(written).__name__}"
-        raise ModelFailed(f"{part} returned {kind}", "give a model that returns messages or text")
+        kind = type(written).__name__
+        raise ModelFailed(f"{part} gave {kind}", "give a model that returns messages or text")
     if stream and isinstance(written, AIMessage):
         run.message = written
     text = written_text(written)
