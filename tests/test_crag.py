@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 
 from selfcorrect_rag import create_self_crag
 from selfcorrect_rag.crag import crag_builder, create_crag
-from selfcorrect_rag.errors import WebSearchFailed
+from selfcorrect_rag.errors import BadArgument, WebSearchFailed
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.nodes.generate import generate
 from selfcorrect_rag.nodes.rewrite_query import keywords
@@ -228,6 +228,8 @@ def test_the_reply_names_the_generator() -> None:
     built = create_crag(relevant(0.9), lambda query: [document("Gold.")], WordEvaluator())
     asked: Any = {"messages": [("user", "Who?")]}
     assert built.invoke(asked)["messages"][-1].response_metadata["model_name"] == "scripted"
+    with pytest.raises(BadArgument, match="llm must be"):
+        generate(5)  # type: ignore[arg-type]
 
 
 def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:
