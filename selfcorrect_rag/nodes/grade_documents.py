@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import (
@@ -57,7 +56,7 @@ def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) 
         marks = {"thresholds": bounds, "branches": BRANCHES[action], "notes": judge.notes}
         return {"grades": grades, "action": action, **marks}
 
-    return Node("grade_documents", step, CRAGSettings.of(settings), on_fault=_failed)
+    return Node("grade_documents", step, CRAGSettings.of(settings), best_so_far)
 
 
 async def score(
@@ -85,7 +84,3 @@ def _triggered(settings: CRAGSettings, thresholds: Thresholds, scores: Sequence[
         thresholds = Thresholds(upper=thresholds.upper, lower=thresholds.upper)
     action = thresholds.action(scores)
     return "ambiguous" if action == settings.without_action else action
-
-
-def _failed(state: Mapping[str, Any], run: Run[CRAGSettings], fault: Fault) -> Update:
-    return {"branches": [], **best_so_far(state, run, fault)}

@@ -71,7 +71,9 @@ def test_scores_trigger_an_action(scores: list[float], knobs: Any, action: str) 
     }
     texts = [f"T {i} // Text {i}." for i in range(len(scores))]
     assert evaluator.asked == [("Who?", texts)] * 2
-    assert (step["model_calls"], step["prompt_tokens"]) == (len(scores), None if scores else 0)
+    tokens = None if scores else 0
+    costs = [step[key] for key in ("model_calls", "prompt_tokens", "generated_tokens")]
+    assert costs == [len(scores), tokens, tokens]
 
 
 @pytest.mark.parametrize("spare", [0, -1])
