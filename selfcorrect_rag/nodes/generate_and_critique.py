@@ -53,8 +53,7 @@ def generate_and_critique(
         settings, passages = run.settings, state[source]
         beams, known = first_beams(state, range(len(passages))), state["candidates"]
         if source == "knowledge":  # all of it, for each beam that wants evidence (appendix B.2)
-            every = list(range(len(passages)))
-            beams = [{**b, "retrieved": every if b["next"] == "retrieve" else []} for b in beams]
+            beams = [{**beam, "retrieved": [*range(len(passages))]} for beam in beams]
         requests, is_critiqued, limit, wanted = _batch(model, {**state, "beams": beams}, settings)
         question = question_text(state["question"], settings.instruction)
         prompts = await run.compute(

@@ -93,12 +93,16 @@ async def test_one_candidate_a_passage_and_what_each_beam_asks(form: str) -> Non
     assert all(c.keys() == one.keys() for c in update["candidates"])
 
 
-@pytest.mark.parametrize(("own", "expected"), [(FULL, (2.5 + 2.5) / 2), (NONE, (2.5 + 1.5) / 2)])
-def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: float) -> None:
-    """It keeps the passage's ISREL, but is supported or not by itself."""
+@pytest.mark.parametrize(
+    ("step", "own", "second"),
+    [("continue", FULL, 2.5), ("continue", NONE, 1.5), ("retrieve", FULL, 1.5)],
+)
+def test_the_mean_of_a_path(step: Any, own: Any, second: float) -> None:
+    """A segment that continues keeps the passage's ISREL, but is supported or not by itself."""
+    expected = (2.5 + second) / 2
     one = candidate("One.", sequence_probability=0.5, score=2.5)
     model = ScriptedLLM(write=lambda _: segment("Two.", own))
-    state = {**ASKED, "candidates": [one], "beams": [beam(one, next="continue")]}
+    state = {**ASKED, "candidates": [one], "beams": [beam(one, next=step, retrieved=[1])]}
     settings = SelfRAGSettings(weight_isuse=0.0)
     (made,) = generate_and_critique(model, settings).invoke(state)["candidates"]
     assert made["path_score"] == pytest.approx(expected)
@@ -106,6 +110,7 @@ def test_a_continued_segments_own_issup_counts_in_the_mean(own: Any, expected: f
     terms = sum(term["weight"] * term["value"] for term in made["terms"])
     assert made["score"] == pytest.approx(terms)
     assert (made["path_rule"], made["finish_reason"], made["hard"]) == ("mean", "end", [])
+    assert made["judgements"].keys() == {"ISSUP"}
 
 
 def test_short_form_reads_only_the_isrel_before_the_first_word() -> None:
