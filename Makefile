@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # A core each: threads of several processes only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow test-vllm lint format docs bench evidence reader selfrag-smollm2 mutants build clean
+.PHONY: demo test test-slow test-vllm lint format docs bench gpu gpu-wheels evidence reader selfrag-smollm2 mutants build clean
 
 demo: $(VENV)/.demo  ## a few questions through every graph, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -39,6 +39,17 @@ bench: $(VENV)/.dev  ## graph overhead, the evaluator against the papers' loop, 
 	$(BIN)/python -m benchmarks.graph
 	$(BIN)/python -m benchmarks.grading
 	$(BIN)/python -m benchmarks.startup
+
+# PYTHON needs torch for CUDA; nothing is fetched. OPTIONS="--size toy" runs anywhere.
+gpu:  ## evaluator, engines and trainings on one H100 or H200, eight minutes; see benchmarks/gpu.py
+	test ! -d build/gpu-wheels || $(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --upgrade \
+		--target build/gpu-site build/gpu-wheels/*.whl
+	PYTHONPATH=build/gpu-site:. $(PYTHON) -m benchmarks.gpu $(OPTIONS)
+
+gpu-wheels:  ## what a GPU machine without network may lack, into build/gpu-wheels
+	$(PYTHON) -m pip download --quiet --dest build/gpu-wheels --constraint constraints.txt --only-binary :all: \
+		--python-version 3.12 $(foreach n,1 2014 _2_17 _2_28 _2_34,--platform manylinux$n_x86_64) \
+		click langgraph langchain-core pydantic
 
 evidence: $(VENV)/.dev  ## every method on real questions, into build/evidence: an hour or two; needs ../shared/data
 	$(BIN)/python -m benchmarks.evidence
