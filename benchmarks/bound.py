@@ -30,7 +30,7 @@ HALVES = 200
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/bound"))
     parser.add_argument("--answer-above", type=float, default=0.0, help="the reader's own refusals")
     args = parser.parse_args()

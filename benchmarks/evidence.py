@@ -34,11 +34,13 @@ from benchmarks.own_documents.files import write_texts
 from reader_training.evaluate import expected_error, for_calibration
 from reader_training.rows import (
     DATA,
+    Row,
     encyclopedia,
     lines,
     natural_questions,
     pages,
     real_rows,
+    split_of,
     tidy,
 )
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
@@ -100,25 +102,14 @@ def question_hash(question: str) -> str:
 
 def read_sets(most: int | None = None) -> dict[str, list[Asked]]:
     """Read the six sets; of each at most ``most`` questions, drawn by their words."""
-    sets = {
-        "popqa": _retrieved("popqa"),
-        "triviaqa": _retrieved("triviaqa"),
-        "multihop": _retrieved("multihop"),
-        "nq": _nq(),
-        "hotpotqa": _hotpotqa(),
-        "files": _own_files(),
-    }
+    sets = {name: _retrieved(name) for name in ("popqa", "triviaqa", "multihop")}
+    sets |= {"nq": _nq(), "hotpotqa": _hotpotqa(), "files": _own_files()}
     chosen = {}
     for name, asked in sets.items():
         ranked = sorted(asked, key=lambda each: question_hash(each.question.question))[:most]
         ids = {each.question.id for each in ranked}
         chosen[name] = [each for each in asked if each.question.id in ids]
     return chosen
-
-
-def split_of(question: str) -> int:
-    """The split of a question with real retrieval, 0 to 3: the rule of the data's README."""
-    return int(hashlib.md5(question.lower().encode()).hexdigest(), 16) // 2 % 4
 
 
 def _retrieved_rows(name: str) -> list[dict[str, Any]]:
@@ -131,29 +122,24 @@ def _retrieved(name: str) -> list[Asked]:
     found = []
     for number, row in enumerate(_retrieved_rows(name)):
         if split_of(row["question"]) == SPLIT:
-            passages = tuple(map(_as_document, row["passages"][:PASSAGES]))
+            pages = row["passages"][:PASSAGES]
+            passages = tuple(Document(p["text"], metadata={"title": p["title"]}) for p in pages)
             answers = tuple(row["answers"])
             question = Question(f"{name}-{number}", row["question"], answers, passages)
             found.append(Asked(question, lambda passage: False))
     return found
 
 
-def _as_document(page: Mapping[str, str]) -> Document:
-    return Document(page["text"], metadata={"title": page["title"]})
-
-
 def _nq() -> list[Asked]:
     kept = [row for row in real_rows().held_out if row.source == "nq"]
-    found = []
-    for number, row in enumerate(for_calibration(kept, kept=False)):
-        page = row.title, row.passage
-        question = Question(f"nq-{number}", row.question, row.answers)
-        found.append(Asked(question, partial(_is_page, page)))
-    return found
 
+    def is_page(row: Row, document: Document) -> bool:
+        return (document.metadata["title"], document.page_content) == (row.title, row.passage)
 
-def _is_page(page: tuple[str, str], document: Document) -> bool:
-    return (document.metadata["title"], document.page_content) == page
+    return [
+        Asked(Question(f"nq-{number}", row.question, row.answers), partial(is_page, row))
+        for number, row in enumerate(for_calibration(kept, kept=False))
+    ]
 
 
 def _hotpotqa() -> list[Asked]:
@@ -161,7 +147,7 @@ def _hotpotqa() -> list[Asked]:
     return [
         Asked(
             Question(f"hotpotqa-{row['_id']}", row["question"], (row["answer"],)),
-            _has_title({title for title, _ in row["supporting_facts"]}),
+            partial(_has_title, {title for title, _ in row["supporting_facts"]}),
         )
         for row in rows
         if row["answer"] not in ("yes", "no")
@@ -175,24 +161,20 @@ def _own_files() -> list[Asked]:
     for row in (row for row in lines(OWN) if row["file"] not in missing):
         answers = tuple(row["answers"])
         question = Question(row["id"], row["question"], answers, unanswerable=not answers)
-        found.append(Asked(question, _is_from(row["file"], answers, tidy(row["sentence"]))))
+        found.append(Asked(question, partial(_states, row)))
     return found
 
 
-def _has_title(titles: set[str]) -> Callable[[Document], bool]:
-    return lambda passage: passage.metadata["title"] in titles
+def _has_title(titles: set[str], passage: Document) -> bool:
+    return passage.metadata["title"] in titles
 
 
-def _is_from(name: str, answers: Sequence[str], sentence: str) -> Callable[[Document], bool]:
+def _states(row: Mapping[str, Any], passage: Document) -> bool:
     """Whether a passage of the file has the answer and one end of the sentence that says so."""
-
-    def is_gold(passage: Document) -> bool:
-        text = tidy(passage.page_content)
-        there = any(end in text for end in (sentence[:SENTENCE_END], sentence[-SENTENCE_END:]))
-        same = Path(passage.metadata["source"]).stem == name
-        return same and there and contains_answer(text, answers)
-
-    return is_gold
+    text, sentence = tidy(passage.page_content), tidy(row["sentence"])
+    there = any(end in text for end in (sentence[:SENTENCE_END], sentence[-SENTENCE_END:]))
+    same = Path(passage.metadata["source"]).stem == row["file"]
+    return same and there and contains_answer(text, row["answers"])
 
 
 def make_index(name: str, work: Path) -> Index:
@@ -408,25 +390,17 @@ def evaluator_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str
         labels = list(map(float, held))
         if len(set(labels)) < 2:  # a resample of few questions, which the interval leaves out
             return np.nan, np.nan
-        return (
-            auc(list(zip(grades, labels, strict=True))),
-            auc(list(zip(titles, labels, strict=True))),
-        )
+        by_grade, by_title = (list(zip(some, labels, strict=True)) for some in (grades, titles))
+        return auc(by_grade), auc(by_title)
 
     draws = np.random.default_rng(0).integers(len(rows), size=(RESAMPLES, len(rows))).tolist()
     resampled = np.array([measure(picked) for picked in draws])
     resampled = np.column_stack([resampled, resampled[:, 0] - resampled[:, 1]])
     graded, titled = measure(range(len(rows)))
-    low, high = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
+    ends = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
+    found = np.vstack([(graded, titled, graded - titled), ends]).T.round(3).tolist()
     names = ("grades", "title_rule", "difference")
-    values = (graded, titled, graded - titled)
-    return {
-        "questions": len(rows),
-        **{
-            name: [round(float(x), 3) for x in found]
-            for name, *found in zip(names, values, low, high, strict=True)
-        },
-    }
+    return {"questions": len(rows), **dict(zip(names, found, strict=True))}
 
 
 def _mean(values: Sequence[float]) -> list[float | None]:
@@ -458,13 +432,7 @@ def main() -> None:
                 "langgraph": version("langgraph"),
             }
             file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    match = {
-        name: {
-            method: round(each["match"][0], 3) for method, each in found["whole"]["methods"].items()
-        }
-        for name, found in made["sets"].items()
-    }
-    print(json.dumps({"benchmark": "evidence", "match": match, "figures": str(file)}))
+    print(json.dumps({"benchmark": "evidence", "sets": list(made["sets"]), "figures": str(file)}))
 
 
 if __name__ == "__main__":

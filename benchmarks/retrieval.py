@@ -10,7 +10,6 @@ import argparse
 import json
 import random
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -35,51 +34,41 @@ def own_documents(index: Index) -> list[Question]:
 
     Files that are not on this machine are named, and nothing is asked about them.
     """
+
+    def is_hit(row: dict[str, Any], found: Document) -> bool:
+        return is_right(found.page_content, row)
+
     with tempfile.TemporaryDirectory() as folder:
         if missing := write_texts(Path(folder)):
             print(f"own_documents: without {', '.join(missing)}", flush=True)
         index_paths([folder], index)
-    rows = map(json.loads, QUESTIONS.read_text(encoding="utf-8").splitlines())
-    known = [row for row in rows if row["answers"] and row["file"] not in missing]
-    kept = [row for row in known if row["half"] == "open"]
-    return [(row["question"], partial(_answers, row)) for row in kept]
+    known = [row for row in lines(QUESTIONS) if row["answers"] and row["file"] not in missing]
+    return [(row["question"], partial(is_hit, row)) for row in known if row["half"] == "open"]
 
 
-def _answers(row: dict[str, Any], found: Document) -> bool:
-    return is_right(found.page_content, row)
+def pooled(file: str, passages: str, index: Index) -> list[Question]:
+    """Index all passages of a file, and return its questions with a passage that supports one."""
+
+    def is_hit(texts: set[str], found: Document) -> bool:
+        return " ".join(found.page_content.split()) in texts
+
+    rows = list(lines(DATA / file))
+    every = {(p["title"], p["text"]) for row in rows for p in row[passages]}
+    index.add(Document(text, metadata={"title": title}) for title, text in sorted(every))
+    asked: list[Question] = []
+    for row in rows:
+        gold = [p["text"] for p in row[passages] if p.get("is_supporting", True)]
+        if gold:
+            texts = {" ".join(text.split()) for text in gold}
+            asked.append((row["question"], partial(is_hit, texts)))
+    return asked
 
 
-def nq_open(index: Index, pool: int | None) -> list[Question]:
-    """Index the first ``pool`` gold passages of NQ-open and return their questions."""
-    rows = list(lines(DATA / "nq_open_oracle_2655.jsonl.gz"))[:pool]
-    return _pooled(index, [(row["question"], row["ctxs"], row["ctxs"]) for row in rows])
-
-
-def popqa(index: Index, pool: int | None) -> list[Question]:
-    """Index the paragraphs of the first ``pool`` rows of PopQA and return their questions."""
-    rows = list(lines(DATA / "popqa_dev_741.jsonl"))[:pool]
-    return _pooled(
-        index,
-        [
-            (
-                row["question"],
-                row["paragraphs"],
-                [p for p in row["paragraphs"] if p["is_supporting"]],
-            )
-            for row in rows
-        ],
-    )
-
-
-def _pooled(index: Index, rows: Sequence[tuple[str, Any, Any]]) -> list[Question]:
-    passages = {(p["title"], p["text"]) for _, every, _ in rows for p in every}
-    index.add(Document(text, metadata={"title": title}) for title, text in sorted(passages))
-
-    def question(asked: str, gold: Any) -> Question:
-        texts = {" ".join(p["text"].split()) for p in gold}
-        return asked, lambda found: " ".join(found.page_content.split()) in texts
-
-    return [question(asked, gold) for asked, _, gold in rows if gold]
+CORPORA: dict[str, Callable[[Index], list[Question]]] = {
+    "own_documents": own_documents,
+    "nq_open": partial(pooled, "nq_open_oracle_2655.jsonl.gz", "ctxs"),
+    "popqa": partial(pooled, "popqa_dev_741.jsonl", "paragraphs"),
+}
 
 
 def measure(index: Index, questions: Sequence[Question]) -> dict[str, Any]:
@@ -100,10 +89,6 @@ def measure(index: Index, questions: Sequence[Question]) -> dict[str, Any]:
     return figures
 
 
-def _sample(questions: list[Question], most: int | None) -> list[Question]:
-    return questions if most is None else random.Random(0).sample(questions, most)
-
-
 def _with_ends(values: Sequence[float]) -> list[float]:
     found = bootstrap_mean(list(values))
     return [round(number, 3) for number in (found.value, found.low, found.high)]
@@ -112,24 +97,16 @@ def _with_ends(values: Sequence[float]) -> list[float]:
 def main() -> None:
     """Measure each corpus in a new index."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", nargs="+", default=["own_documents", "nq_open", "popqa"])
-    parser.add_argument("--pool", type=int, help="rows of NQ-open and PopQA; by default all")
+    parser.add_argument("--sets", nargs="+", choices=CORPORA, default=list(CORPORA))
     parser.add_argument("--questions", type=int, help="most questions of a set; by default all")
     args = parser.parse_args()
     figures: dict[str, Any] = {}
-    corpora: dict[str, Callable[[Index], list[Question]]] = {
-        "own_documents": own_documents,
-        "nq_open": lambda index: nq_open(index, args.pool),
-        "popqa": lambda index: popqa(index, args.pool),
-    }
     for name in args.sets:
-        begun = time.process_time()
         with tempfile.TemporaryDirectory() as place:
             index = Index(Path(place) / "index")
-            questions = corpora[name](index)
-            figures[name] = measure(index, _sample(questions, args.questions))
-        figures[name]["cpu_seconds"] = round(time.process_time() - begun)
-        print(name, json.dumps(figures[name]), flush=True)
+            questions = CORPORA[name](index)
+            count = min(args.questions or len(questions), len(questions))
+            figures[name] = measure(index, random.Random(0).sample(questions, count))
     print(json.dumps(figures))
 
 

@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
-from benchmarks.own_documents.files import Place, text_of
+from reader_training.installed import Place, text_of
 from reader_training.rows import HELD_OUT, QUESTIONS, Row, Split, drawn, encyclopedia
 
 AROUND = 700

@@ -19,11 +19,10 @@ from benchmarks.evidence import (
     replace,
     retrieve,
     shipped_figures,
-    split_of,
 )
 from benchmarks.own_documents.__main__ import QUESTIONS as OWN
 from docs.evidence_tables import interval, tables
-from reader_training.rows import DATA, lines, real_rows
+from reader_training.rows import DATA, lines, real_rows, split_of
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 
 ROOT = Path(__file__).parents[1]

