@@ -18,6 +18,7 @@ FOLDER = ROOT / "build" / "snippets"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 GIVEN = """
 from collections.abc import AsyncIterator
+from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -31,6 +32,7 @@ from selfcorrect_rag.crag import CRAG
 from selfcorrect_rag import create_self_rag as create_self_rag
 
 chat_model: BaseChatModel
+detector: Any
 document: Document
 embeddings: Embeddings
 evaluator: RetrievalEvaluator

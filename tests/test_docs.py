@@ -231,7 +231,7 @@ def test_agents() -> None:
     for block in BLOCK.findall(page("agents")):
         names = run(python(block), **names)
         results.append(names.get("result"))
-    tool, approved, _, citing, grounded, outer, replied, found, claims = results
+    tool, approved, _, citing, grounded, outer, replied, found, claims, *_ = results
     assert names["seen"][:2] == ["retrieved", "graded"]
     assert "Sources:\n[1] Middlemarch (notes)" in tool["messages"][-1].content
     assert approved["messages"][-2].artifact["web_query"]
@@ -243,6 +243,7 @@ def test_agents() -> None:
     assert [note["title"] for note in block["annotations"]] == ["Middlemarch"]
     assert [document.metadata["action"] for document in found] == ["correct"]
     assert [claim["text"] for claim in claims] == ["George Eliot wrote Middlemarch."]
+    assert names["revised"]["answer"] == "The documents do not say.", "a judge that says nothing"
 
 
 def test_batch() -> None:

@@ -3,6 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from selfcorrect_rag.agents.corrective_retriever import CorrectiveRetriever
+from selfcorrect_rag.agents.revise import (
+    UnsupportedSpan,
+    afind_unsupported_spans,
+    find_unsupported_spans,
+    revise_answer,
+    unstated_names,
+)
 from selfcorrect_rag.agents.support import (
     SentenceSupport,
     Support,
@@ -13,18 +20,28 @@ from selfcorrect_rag.agents.support import (
 from selfcorrect_rag.agents.tool import as_tool
 
 if TYPE_CHECKING:
-    from selfcorrect_rag.agents.middleware import CitationMiddleware, GroundingMiddleware
+    from selfcorrect_rag.agents.middleware import (
+        CitationMiddleware,
+        GroundingMiddleware,
+        RevisionMiddleware,
+    )
 
-_MIDDLEWARE = ("CitationMiddleware", "GroundingMiddleware")
+_MIDDLEWARE = ("CitationMiddleware", "GroundingMiddleware", "RevisionMiddleware")
 __all__ = [
     "CitationMiddleware",
     "CorrectiveRetriever",
     "GroundingMiddleware",
+    "RevisionMiddleware",
     "SentenceSupport",
     "Support",
     "SupportJudge",
+    "UnsupportedSpan",
+    "afind_unsupported_spans",
     "as_tool",
+    "find_unsupported_spans",
     "missing_support",
+    "revise_answer",
+    "unstated_names",
     "unsupported",
 ]
 

@@ -6,6 +6,7 @@ from typing import Any, NotRequired
 
 from langchain_core.documents import Document
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import Runnable
 from langgraph.runtime import Runtime
 
 from selfcorrect_rag.agents.support import Support, missing_support
@@ -119,6 +120,67 @@ class GroundingMiddleware(AgentMiddleware[GroundedState, Any, Any]):
         if refused:
             update |= {"messages": [AIMessage(self._refusal)], "jump_to": "end"}
         return update
+
+
+class RevisedState(AgentState[Any]):
+    """An agent's state, with the revision of its last answer."""
+
+    revision: NotRequired[dict[str, Any]]
+    """The update of the reviser, without ``answer`` and ``passages``."""
+
+
+class RevisionMiddleware(AgentMiddleware[RevisedState, Any, Any]):
+    """Revises what nothing supports in an agent's answer, with ``revise_answer``.
+
+    Evidence is what the turn's tools returned (of :func:`~selfcorrect_rag.as_tool`, the cited
+    passages) and what :class:`GroundingMiddleware` showed. Give it last, so that marks are
+    annotated after it. The answer's tokens have been streamed by then.
+    """
+
+    state_schema = RevisedState
+
+    def __init__(self, reviser: Runnable[Any, dict[str, Any]]) -> None:
+        """Revise with a node of :func:`~selfcorrect_rag.agents.revise_answer`."""
+        super().__init__()
+        self._reviser = reviser
+
+    def after_model(self, state: RevisedState, runtime: Runtime[Any]) -> dict[str, Any] | None:
+        given = _to_revise(state)
+        return given and _revised(state, self._reviser.invoke(given))
+
+    async def aafter_model(
+        self, state: RevisedState, runtime: Runtime[Any]
+    ) -> dict[str, Any] | None:
+        given = _to_revise(state)
+        return given and _revised(state, await self._reviser.ainvoke(given))
+
+
+def _to_revise(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return question, answer and evidence of the turn; None if the message is not an answer."""
+    messages: Sequence[AnyMessage] = state["messages"]
+    last, asked = messages[-1], _last_question(messages)
+    if not isinstance(last, AIMessage) or last.tool_calls or not last.text.strip():
+        return None
+    cited = [*_shown(state["grounding"])] if "grounding" in state else []
+    passages = []
+    for message in messages[asked:]:
+        if isinstance(message, ToolMessage):
+            artifact: Any = message.artifact
+            if isinstance(artifact, Mapping) and "original_question" in artifact:
+                cited += artifact["citations"]
+            else:
+                passages.append(Document(as_text(message.content)))
+    passages += [Document(c["text"], metadata={"title": c["title"]}) for c in cited]
+    question = as_text(messages[asked].content)
+    return {"question": question, "answer": last.text, "passages": passages}
+
+
+def _revised(state: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    last, names = state["messages"][-1], ("unsupported_spans", "supported_share", "notes")
+    update: dict[str, Any] = {"revision": {name: found[name] for name in names}}
+    if found["answer"] != last.text:
+        update["messages"] = [last.model_copy(update={"content": found["answer"]})]
+    return update
 
 
 def _annotated(

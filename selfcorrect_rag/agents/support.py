@@ -1,14 +1,14 @@
 """Whether evidence supports an answer: by a graph's result, or judged sentence by sentence."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from langchain_core.documents import Document
 
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.prompts.parts import Part, Prompt, in_one_text, passage_title
-from selfcorrect_rag.prompts.reading import is_refusal, marks_in, sentences
+from selfcorrect_rag.prompts.reading import is_refusal, marks_in, sentence_spans
 from selfcorrect_rag.prompts.self_rag import evidence_parts, instruction_parts
 from selfcorrect_rag.reflection import (
     FULLY_SUPPORTED,
@@ -70,6 +70,9 @@ class SentenceSupport(TypedDict):
     """How far documents support a sentence."""
 
     text: str
+    start: int
+    """Its first character in the judged text."""
+    end: int
     issup: str | None
     """The likeliest ISSUP token, such as ``[Fully supported]``; None if the model gave none."""
     probabilities: dict[str, float]
@@ -111,43 +114,70 @@ class SupportJudge:
         return _read(claims, await self._llm.achoose(prompts, Group.ISSUP) if prompts else [])
 
 
+class Sentence(NamedTuple):
+    """A sentence that claims something, which may have citation marks in ``[start, end)``."""
+
+    text: str
+    """Without the marks."""
+    start: int
+    end: int
+    before: str
+    """The sentences before it, without marks."""
+
+
+def claims_in(text: str) -> list[Sentence]:
+    """Return the sentences of ``text`` that claim something: not questions and refusals."""
+    places = list(sentence_spans(text))
+    said = [remove_marks(text[start:end]) for start, end in places]
+    return [
+        Sentence(said[i], start, end, " ".join(said[max(0, i - SENTENCES_BEFORE) : i]))
+        for i, (start, end) in enumerate(places)
+        if said[i] and not (is_refusal(said[i]) or said[i].endswith("?"))
+    ]
+
+
 def _prompts(
     text: str, documents: Sequence[Document], question: str
-) -> tuple[list[str], list[Prompt]]:
+) -> tuple[list[Sentence], list[Prompt]]:
     """Return the sentences that claim something, and a prompt for each; none without evidence."""
-    said = [_without_marks(sentence) for sentence in sentences(text)]
-    claims = [i for i, s in enumerate(said) if s and not (is_refusal(s) or s.endswith("?"))]
+    claims = claims_in(text)
     joined = in_one_text((passage_title(each), each.page_content) for each in documents)
     prompts = [
         Prompt(
             parts=(
                 *instruction_parts(question or NO_QUESTION),
                 Part(NO_RETRIEVAL, "control"),
-                Part(" ".join(said[max(0, i - SENTENCES_BEFORE) : i]), "untrusted", shorten=1),
+                Part(claim.before, "untrusted", shorten=1),
                 *evidence_parts(Document(joined), shorten=2),
                 Part(RELEVANT, "control"),
-                Part(said[i], "untrusted", shorten=3),
+                Part(claim.text, "untrusted", shorten=3),
             )
         )
-        for i in claims
+        for claim in claims
     ]
-    return [said[i] for i in claims], prompts if joined.strip() else []
+    return claims, prompts if joined.strip() else []
 
 
-def _without_marks(sentence: str) -> str:
+def remove_marks(sentence: str) -> str:
+    """Return a sentence on one line, without its citation marks."""
     for mark in reversed([*marks_in(sentence, 0)]):
         sentence = sentence[: mark.start] + sentence[mark.end :]
     return " ".join(sentence.split())
 
 
-def _read(claims: Sequence[str], segments: Sequence[Segment]) -> list[SentenceSupport]:
+def _read(claims: Sequence[Sentence], segments: Sequence[Segment]) -> list[SentenceSupport]:
     if not segments:
-        return [SentenceSupport(text=c, issup=NO_SUPPORT, probabilities={}) for c in claims]
+        return [_support(claim, NO_SUPPORT, {}) for claim in claims]
     found = []
     for claim, segment in zip(claims, segments, strict=True):
         issup = (r for r in segment["reflections"] if r["group"] == Group.ISSUP)
         given = next(filter(is_readable, issup), None)
         shares = probabilities(given["logprobs"]) if given else {}
-        token = max(shares, key=lambda t: shares[t], default=None)
-        found.append(SentenceSupport(text=claim, issup=token, probabilities=shares))
+        found.append(_support(claim, max(shares, key=lambda t: shares[t], default=None), shares))
     return found
+
+
+def _support(claim: Sentence, issup: str | None, shares: dict[str, float]) -> SentenceSupport:
+    return SentenceSupport(
+        text=claim.text, start=claim.start, end=claim.end, issup=issup, probabilities=shares
+    )

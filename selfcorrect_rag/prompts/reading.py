@@ -272,11 +272,18 @@ _LONGEST_SAID, _MOST_PLACES = 1_000, 20
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of ``text`` in order, stripped, in any script."""
-    return [text[start:end].strip() for start, end in _spans(text)]
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of the sentences in order, without the whitespace around them."""
+    for start, end in _spans(text):
+        found = text[start:end]
+        yield start + len(found) - len(found.lstrip()), start + len(found.rstrip())
 
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of the sentences in order."""
+    """Yield start and end of the sentences in order, each with the whitespace after it."""
     start = 0
     for border in (*(match.end() for match in _BORDER.finditer(text)), len(text)):
         if text[start:border].strip():

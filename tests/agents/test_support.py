@@ -112,7 +112,8 @@ def test_without_evidence_nothing_is_asked_or_supported() -> None:
     llm = Provider(answer=lambda prompt: FULLY)
     for documents in ([], [Document(" ")]):
         claims = SupportJudge(llm).judge("It was Eliot. The documents do not say.", documents)
-        assert claims == [{"text": "It was Eliot.", "issup": NONE, "probabilities": {}}]
+        place = {"text": "It was Eliot.", "start": 0, "end": 13}
+        assert claims == [{**place, "issup": NONE, "probabilities": {}}]
     assert llm.calls == []
 
 

@@ -1,0 +1,91 @@
+"""Measure errors marked in answers and repaired: ``python -m benchmarks.revision``.
+
+No language model: ``unstated_names`` judges, the embedded reader rewrites. Ends in a line of JSON,
+each share with its 95 % interval and n. Of WiCE's claims (../shared/data), which people judged:
+``right_marked``: supported claims with a mark; ``unsupported_found``: unsupported ones with a mark;
+``foreign_found``: marked after a name or number is replaced by another claim's; ``inside_found``:
+after it is replaced by another one of the page that is the evidence. Of answers of three sentences,
+made by rule from PopQA's questions on places of birth, the second with another question's place: it
+is ``repaired``, ``dropped`` or ``left``; both others are ``kept``.
+"""
+
+import json
+import random
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from langchain_core.documents import Document
+
+from reader_training.rows import DATA, lines, mentions
+from selfcorrect_rag.agents import revise_answer, unstated_names
+from selfcorrect_rag.evaluation.statistics import bootstrap_mean
+from selfcorrect_rag.reader.reader import Passage, Reader
+from selfcorrect_rag.search import Index
+
+FACT = re.compile(r"(?<=\s)(?:[A-Z][\w-]+|\d[\d,]*)\b")
+READER, RANDOM, FOUND = Reader.load(), random.Random(0), defaultdict[str, list[bool]](list)
+
+
+def mark_claims() -> None:
+    claims = list(lines(DATA / "reading" / "wice_dev.jsonl.gz"))
+    for row in claims:
+        claim, page = row["claim"], " ".join(row["evidence"])
+        is_marked = bool(unstated_names(claim, [Document(page)]))
+        if row["label"] == "not_supported":
+            FOUND["unsupported_found"].append(is_marked)
+        elif row["label"] == "supported":
+            FOUND["right_marked"].append(is_marked)
+            place = RANDOM.choice([*FACT.finditer(claim), None])
+            other = RANDOM.choice(claims)["claim"]
+            for name, text in (("foreign_found", other), ("inside_found", page)):
+                words = [word for word in FACT.findall(text) if word not in claim]
+                if place and words:
+                    wrong = claim[: place.start()] + RANDOM.choice(words) + claim[place.end() :]
+                    spans = unstated_names(wrong, [Document(page)])
+                    FOUND[name].append(any(s["start"] == place.start() for s in spans))
+
+
+def ask_reader(sentence: str, passages: Sequence[Document], question: str) -> str:
+    """Return the sentence with the reader's answer in place of what is unstated; "" if unsure."""
+    spans = unstated_names(sentence, passages)
+    if not spans:
+        return sentence
+    before, after = sentence[: spans[0]["start"]], sentence[spans[-1]["end"] :]
+    texts = [Passage(page.metadata["title"], page.page_content) for page in passages]
+    readings = READER.read([(f"{before}what{after.rstrip('.')}?", text) for text in texts])
+    best = max((s for r in readings for s in r.spans), key=lambda s: s.confidence)
+    return f"{before}{best.text}{after}" if best.confidence > 0.5 else ""
+
+
+def repair_answers(folder: Path) -> None:
+    rows = [r for r in lines(DATA / "popqa_dev_741.jsonl") if r["prop"] == "place of birth"]
+    pages = [
+        [Document(p["text"], metadata={"title": p["title"]}) for p in r["paragraphs"]] for r in rows
+    ]
+    index = Index(folder, "bm25")
+    index.add(page for some in pages for page in some)
+    node = revise_answer(unstated_names, index.as_retriever(k=3), ask_reader)
+    for i in range(0, len(rows) - 2, 3):
+        places, right = [row["answers"][0] for row in rows[i : i + 3]], rows[i + 1]["answers"]
+        places[1] = RANDOM.choice([a for r in rows if (a := r["answers"][0]) not in right])
+        names = [row["s_wiki_title"].split(" (")[0] for row in rows[i : i + 3]]
+        said = [f"{n} was born in {place}." for n, place in zip(names, places, strict=True)]
+        given = {"question": "", "answer": " ".join(said), "passages": [*pages[i], *pages[i + 2]]}
+        now = node.invoke(given)["answer"]
+        between = now.removeprefix(said[0]).removesuffix(said[2])
+        FOUND["kept"].append(said[0] in now and said[2] in now)
+        FOUND["left"].append(said[1] in now)
+        FOUND["repaired"].append(names[1] in now and any(mentions(a, between) for a in right))
+        FOUND["dropped"].append(names[1] not in now)
+
+
+if __name__ == "__main__":
+    mark_claims()
+    with tempfile.TemporaryDirectory() as place:
+        repair_answers(Path(place) / "index")
+    ends = {name: bootstrap_mean([*map(float, hits)])[:3] for name, hits in FOUND.items()}
+    shares = {n: [*(round(x, 3) for x in ends[n]), len(hits)] for n, hits in FOUND.items()}
+    print(json.dumps({"benchmark": "revision", **shares}))
