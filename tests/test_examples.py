@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.runnables import RunnableLambda
 
@@ -126,6 +127,101 @@ def test_tell_conflicts(capsys: pytest.CaptureFixture[str]) -> None:
     newest, older = claims
     assert re.fullmatch(r"2026-01-05: .*9000 \(Operations handbook\)", newest)
     assert re.fullmatch(r"2024-03-01: .*8443 \(Staging notes\)", older)
+
+
+def test_revise_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    module = example("revise_answer")
+    module.main(PENICILLIN, module.ANSWER)
+    *marked, revised, share = capsys.readouterr().out.splitlines()
+    assert "unsupported without evidence: 1828" in marked
+    assert "discovered penicillin in 1928" in revised
+    assert "1828" not in revised
+    assert "Nobel Prize in 1945" in revised
+    assert "Bielefeld" not in revised
+    assert share == "supported: 100%"
+
+
+def test_several_web_searches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(query: str) -> Any:
+        raise OSError("gone")
+
+    pages = as_web_search(lambda query: [{"title": "Third", "content": "Nothing."}])
+    webs = (as_web_search(broken), demo.demo_web(tmp_path / "web"), pages)
+    example("several_web_searches").main("Where was Harper Lee born?", *webs)
+    failed, read, answered = capsys.readouterr().out.splitlines()
+    assert re.search("failed: .*gone", failed)
+    assert re.match(r"read: \['Harper Lee', 'Third'", read), "the best of each first"
+    assert answered.startswith("answered: Monroeville")
+
+
+def test_multi_query(capsys: pytest.CaptureFixture[str]) -> None:
+    queries = FakeListChatModel(responses=["Who found penicillin?\n\nWhich Scot was it?\n4?\n5?"])
+    module = example("multi_query")
+    module.main(PENICILLIN, queries)
+    assert capsys.readouterr().out == "Alexander Fleming [1]\n"
+    asked = list[str]()
+
+    def find(query: str) -> list[Document]:
+        asked.append(query)
+        return [Document(text) for text in ("one", "two" if "?" in query else "three")]
+
+    found = module.multi_query(queries, RunnableLambda(find)).invoke("it")
+    assert sorted(asked) == ["Which Scot was it?", "Who found penicillin?", "it"]
+    assert [document.page_content for document in found] == ["one", "two", "three"]
+
+
+def test_permissions(capsys: pytest.CaptureFixture[str]) -> None:
+    example("permissions").main("What is the salary of the director?", "ada", "ben", "eve")
+    ada, *others = capsys.readouterr().out.splitlines()
+    assert "120,000 euros" in ada
+    assert len(others) == 2
+    assert not any("120,000" in line for line in others)
+
+
+def test_memory_across_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = "Where does the server run?"
+    said = ("ada", "The server runs in Oslo.")
+    example("memory_across_threads").main(said, ("ada", asked), ("ben", asked))
+    _, ada, ben = capsys.readouterr().out.splitlines()
+    assert re.match("ada: .*Oslo", ada)
+    assert ben.startswith("ben: ")
+    assert "Oslo" not in ben
+
+
+def test_tune_grader(capsys: pytest.CaptureFixture[str]) -> None:
+    """A model that heeds the instruction, and improves it at its second attempt."""
+    written = iter(["Say yes.", "Say whether it states the answer.", "Say yes."])
+
+    def ask(prompt: str) -> str:
+        if prompt.startswith("Improve"):
+            assert "Kafka was born to a merchant." in prompt or "states" in prompt
+            return next(written)
+        is_strict = "states" in prompt
+        return "No." if is_strict and re.search("a name that|merchant", prompt) else "Yes."
+
+    best = example("tune_grader").main(ask)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "2 of 4 wrong",
+        "0 of 4 wrong",
+        "0 of 4 wrong",
+    ]
+    assert best.score("Who wrote Emma?", ["a name that", "by Jane Austen"]) == [-1.0, 1.0]
+
+
+def test_dated_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    module = example("dated_documents")
+    module.main("Which port does the staging server run on?")
+    assert "9100" in capsys.readouterr().out
+    other = Document("Other.", metadata={"title": "Rules", "date": "2024-12-31"})
+    kept = module.current(RunnableLambda(lambda query: [*module.PAGES[::-1], other]))
+    for question, dates in (
+        ("Which port?", ["2025-02-01", "2024-12-31"]),
+        ("Which port in 2024?", ["2024-01-05", "2024-12-31"]),
+        ("Which port from 2022 to 2023?", ["2023-03-01"]),
+        ("Which port in 2022?", []),
+    ):
+        found = [document.metadata["date"] for document in kept.invoke(question)]
+        assert sorted(found) == sorted(dates)
 
 
 def test_judge_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
