@@ -1,5 +1,6 @@
 """Self-RAG that answers from what a user said in any thread of theirs, and in no one else's."""
 
+from typing import Any
 from uuid import uuid4
 
 from langchain_core.documents import Document
@@ -27,7 +28,8 @@ def recall(query: str, config: RunnableConfig) -> list[Document]:
 
 
 def main(*turns: tuple[str, str]) -> None:
-    self_rag = create_self_rag(ReaderLLM.load(), recall, settings={"mode": "always"})
+    memories: Any = recall
+    self_rag = create_self_rag(ReaderLLM.load(), memories, settings={"mode": "always"})
     graph = StateGraph(MessagesState).add_node(remember).add_node("answer", self_rag)
     graph.add_edge(START, "remember").add_edge("remember", "answer")
     agent = graph.compile(checkpointer=InMemorySaver(), store=InMemoryStore())
