@@ -163,6 +163,23 @@ def test_a_node_recovers_at_once_from_what_is_not_retried(retry_on: Any, calls: 
     assert len(tries) == calls
 
 
+@pytest.mark.parametrize(
+    ("option", "following"),
+    [("interrupt_before", "retrieve"), ("interrupt_after", "generate_and_critique")],
+)
+def test_a_graph_pauses_where_it_is_told(option: str, following: str) -> None:
+    pausing = {option: ["retrieve"], "checkpointer": InMemorySaver()}
+    graph = make(named("red"), None, **pausing)
+    graph.invoke(QUESTION, THREAD)
+    assert graph.get_state(THREAD).next == (following,)
+
+
+def test_a_note_says_which_documents_were_cut() -> None:
+    node = retrieve(lambda query: [Document("x" * 200)], SelfRAGSettings(document_characters=100))
+    cut = "cut to the first 100 characters (document_characters)"
+    assert node.invoke(QUESTION)["notes"] == [f"1 of 1 retrieved documents {cut}"]
+
+
 def test_nodes_work_in_a_graph_of_the_users() -> None:
     graph = StateGraph(SelfRAGState, context_schema=SelfRAGSettings)
     add_node(graph, retrieve(lambda query: [document(t) for t in "ABC"]))

@@ -61,6 +61,17 @@ async def test_stream_and_astream(graph: str) -> None:
     assert timeless(now) == timeless(later)
 
 
+@GRAPHS
+def test_only_the_answer_is_heard_and_nothing_of_a_quiet_run(graph: str) -> None:
+    def said(**config: Any) -> str:
+        chunks = build(graph).stream(PLAIN, RunnableConfig(**config), stream_mode="messages")
+        return "".join(message.text for message, _ in chunks)
+
+    assert said()
+    assert "LEAK" not in said()
+    assert said(tags=["nostream"]) == ""
+
+
 @FORMS
 @GRAPHS
 async def test_model_calls_name_their_model_and_retrievals_are_runs(graph: str, form: str) -> None:

@@ -288,8 +288,7 @@ def add_node(
 ) -> None:
     """Add a node under its own name; its faults are retried before it handles them."""
     node.retry_policy, cached = retry_policy, cache_policy or None
-    name = str(node.name)
-    graph.add_node(name, node, retry_policy=retry_policy, cache_policy=cached, defer=defer)
+    graph.add_node(node, retry_policy=retry_policy, cache_policy=cached, defer=defer)
 
 
 def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePolicy[Any] | None:
@@ -333,7 +332,7 @@ async def ask(
     """Ask a chat model or an LLM for text of at most ``MAX_WRITTEN`` characters, or raise
     `ModelFailed`; with ``stream`` a chat model's tokens are streamed as the answer."""
     part = f"the model ({type(model_behind(llm)).__name__})"
-    config = {"tags": list(run.config.get("tags") or ())} if stream else None
+    config = {"tags": list[str]()} if stream else None  # without that of a quiet call
     with wrap_errors(ModelFailed, part):
         written = await run.call(llm.invoke, llm.ainvoke, prompt, config, **options)
     if not isinstance(written, str) and not hasattr(written, "content"):

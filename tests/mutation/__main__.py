@@ -40,7 +40,8 @@ MODULES: Mapping[str, str] = {
     "prompted_llm",
     "nodes/grade_documents": "nodes/grade_documents crag events faults tracing",
     "nodes/limits": "limits node nodes/beam_nodes events faults",
-    "nodes/node": "node arguments faults replies refusing tracing events nodes/beam_nodes threads",
+    "nodes/node": "node arguments faults replies refusing tracing events nodes/beam_nodes threads "
+    "crag",
     "nodes/read_question": "threads nodes/beam_nodes events",
     "nodes/refine_strips": "strips crag events arguments faults",
     "nodes/retrieve": "nodes/beam_nodes faults events",
