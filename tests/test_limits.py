@@ -1,5 +1,6 @@
 """Limits on the cost of a question, and faults after something was written."""
 
+import math
 from typing import Any
 from uuid import uuid4
 
@@ -103,13 +104,14 @@ def test_calls_are_counted_once_with_what_they_report_and_as_failed_ones() -> No
 def test_tokens_are_read_wherever_a_model_reports_them() -> None:
     counter = CallCounter()
     usage = UsageMetadata(input_tokens=3, output_tokens=2, total_tokens=5)
-    info = {"prompt_tokens": 30, "tokens": 20, "requests": 4}
+    info = {"prompt_tokens": 30, "tokens": 20, "requests": 4, "logprob": 20 * math.log(0.5)}
     for generation in (
         ChatGeneration(message=AIMessage("", usage_metadata=usage)),
         Generation(text="", generation_info=info),
     ):
         counter.on_llm_end(LLMResult(generations=[[generation]]), run_id=uuid4())
     assert counter.usage == {**FREE, "model_calls": 5, "prompt_tokens": 33, "generated_tokens": 22}
+    assert counter.probability == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ MODULES: Mapping[str, str] = {
     "nodes/generate_and_critique": "nodes/beam_nodes self_rag limits events reference crag "
     "prompted_llm",
     "nodes/grade_documents": "nodes/grade_documents crag events faults tracing",
-    "nodes/limits": "limits node nodes/beam_nodes events faults",
+    "nodes/limits": "limits node nodes/beam_nodes events faults refusing",
     "nodes/node": "node arguments faults replies refusing tracing events nodes/beam_nodes threads "
     "crag",
     "nodes/read_question": "threads nodes/beam_nodes events",
