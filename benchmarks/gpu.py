@@ -15,7 +15,8 @@ transformers  Self-RAG's short form on a 7B in bfloat16, ten passages, some 2,20
               questions a second, and the peak of memory
 training      optimizer steps a second of `train critic` and `train generator` with LoRA
 vllm          the same questions on vLLM, all at once, with the figures of benchmarks/vllm.py; the
-              share of the arithmetic peak at which prompts are computed; and the long form
+              share of the arithmetic peak at which prompts are computed; and the long form.
+              No test runs this part: on a CPU try ``--size toy --parts vllm`` in vLLM's environment
 
 A machine needs torch for CUDA, transformers, peft, accelerate and pytest, and vLLM for its part. If
 it has no network, run ``make gpu-wheels`` elsewhere and copy ``build/gpu-wheels`` (14 MB; Python

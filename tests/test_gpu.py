@@ -1,4 +1,4 @@
-"""The benchmark for a GPU runs at toy size on a CPU; vLLM's part is in tests/vllm."""
+"""The benchmark for a GPU runs at toy size on a CPU, but for the part that needs vLLM."""
 
 import json
 from pathlib import Path
