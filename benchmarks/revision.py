@@ -1,12 +1,11 @@
 """Measure errors marked in answers and repaired: ``python -m benchmarks.revision``.
 
-No language model: ``unstated_names`` judges, the embedded reader rewrites. Ends in a line of JSON,
-each share with its 95 % interval and n. Of WiCE's claims (../shared/data), which people judged:
-``right_marked``: supported claims with a mark; ``unsupported_found``: unsupported ones with a mark;
-``foreign_found``: marked after a name or number is replaced by another claim's; ``inside_found``:
-after it is replaced by another one of the page that is the evidence. Of answers of three sentences,
-made by rule from PopQA's questions on places of birth, the second with another question's place: it
-is ``repaired``, ``dropped`` or ``left``; both others are ``kept``.
+No language model: ``unstated_names`` judges, the embedded reader rewrites. Prints shares with 95 %
+intervals and n. Of WiCE's claims (../shared/data), judged by people, with a mark: ``right_marked``:
+supported ones; ``unsupported_found``: others; ``foreign_found``, ``inside_found``: with a name or
+number of another claim, or another one of the page. Of answers of three sentences, by rule from
+PopQA's questions on places of birth, the second with another's place: it is ``repaired``,
+``dropped``, ``left`` or else rewritten wrongly; both others are ``kept``.
 """
 
 import json
@@ -49,7 +48,6 @@ def mark_claims() -> None:
 
 
 def ask_reader(sentence: str, passages: Sequence[Document], question: str) -> str:
-    """Return the sentence with the reader's answer in place of what is unstated; "" if unsure."""
     spans = unstated_names(sentence, passages)
     if not spans:
         return sentence
@@ -61,7 +59,8 @@ def ask_reader(sentence: str, passages: Sequence[Document], question: str) -> st
 
 
 def repair_answers(folder: Path) -> None:
-    rows = [r for r in lines(DATA / "popqa_dev_741.jsonl") if r["prop"] == "place of birth"]
+    rng, every = random.Random(0), lines(DATA / "popqa_dev_741.jsonl")
+    rows = [row for row in every if row["prop"] == "place of birth"][:150]
     pages = [
         [Document(p["text"], metadata={"title": p["title"]}) for p in r["paragraphs"]] for r in rows
     ]
@@ -70,7 +69,7 @@ def repair_answers(folder: Path) -> None:
     node = revise_answer(unstated_names, index.as_retriever(k=3), ask_reader)
     for i in range(0, len(rows) - 2, 3):
         places, right = [row["answers"][0] for row in rows[i : i + 3]], rows[i + 1]["answers"]
-        places[1] = RANDOM.choice([a for r in rows if (a := r["answers"][0]) not in right])
+        places[1] = rng.choice([a for r in rows if (a := r["answers"][0]) not in right])
         names = [row["s_wiki_title"].split(" (")[0] for row in rows[i : i + 3]]
         said = [f"{n} was born in {place}." for n, place in zip(names, places, strict=True)]
         given = {"question": "", "answer": " ".join(said), "passages": [*pages[i], *pages[i + 2]]}
@@ -86,6 +85,5 @@ if __name__ == "__main__":
     mark_claims()
     with tempfile.TemporaryDirectory() as place:
         repair_answers(Path(place) / "index")
-    ends = {name: bootstrap_mean([*map(float, hits)])[:3] for name, hits in FOUND.items()}
-    shares = {n: [*(round(x, 3) for x in ends[n]), len(hits)] for n, hits in FOUND.items()}
-    print(json.dumps({"benchmark": "revision", **shares}))
+    ends = {n: bootstrap_mean([*map(float, hits)])[:3] for n, hits in FOUND.items()}
+    print(json.dumps({n: [*(round(x, 3) for x in e), len(FOUND[n])] for n, e in ends.items()}))
