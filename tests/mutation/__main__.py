@@ -33,7 +33,6 @@ MODULES: Mapping[str, str] = {
     "crag": "arguments crag approval faults node",
     "self_crag": "arguments crag approval faults",
     "instruct_rag": "arguments instruct_rag",
-    "search_r1": "search_r1",
     "nodes/beam_select": "nodes/beam_nodes self_rag limits events reference",
     "nodes/decide_retrieval": "self_rag limits events",
     "nodes/generate": "crag events arguments refusing replies",
