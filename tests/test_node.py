@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from datetime import date
 from typing import Any
 
@@ -26,6 +27,7 @@ from selfcorrect_rag.settings import SelfRAGSettings, Settings
 from selfcorrect_rag.state import FREE, SelfRAGState
 from selfcorrect_rag.thresholds import Thresholds
 from tests.crag_runs import WordEvaluator
+from tests.nodes.parts import beam, candidate
 from tests.providers import Provider, chat
 from tests.scripted import FULL, RELEVANT, THREAD, USEFUL, ScriptedLLM, document, segment
 from tests.test_faults import FORMS, ask
@@ -79,7 +81,7 @@ async def test_a_failed_call_is_a_fault_with_a_cost_and_the_step_may_recover(for
 
 def asking(llm: Any) -> Node[Any]:
     async def step(state: Any, run: Run[Any]) -> Any:
-        return {"answer": await ask_model(run, llm, "?")}
+        return {"answer": await ask_model(run, llm, "?"), "notes": ["Its own."]}
 
     return Node("asks", step, Settings())
 
@@ -88,8 +90,10 @@ def asking(llm: Any) -> Node[Any]:
 async def test_what_a_model_writes_is_bounded_and_a_note_says_so(form: str) -> None:
     update = await ask(asking(chat("[1]" * 200_000)), form, QUESTION)
     assert len(update["answer"]) == MAX_WRITTEN
-    assert "cut to its first 100,000 characters" in update["notes"][0]
-    assert "notes" not in await ask(asking(chat("x" * MAX_WRITTEN)), form, QUESTION)
+    cut = "the model's text was cut to its first 100,000 characters"
+    assert update["notes"] == ["Its own.", cut]
+    fits = await ask(asking(chat("x" * MAX_WRITTEN)), form, QUESTION)
+    assert fits["notes"] == ["Its own."]
 
 
 @pytest.mark.parametrize(("written", "told"), [(None, "NoneType"), (5, "int")])
@@ -101,8 +105,11 @@ def test_a_model_that_returns_no_text_is_a_fault(written: Any, told: str) -> Non
 @FORMS
 async def test_a_node_takes_its_name_from_the_config(form: str) -> None:
     config: Any = {"metadata": {"langgraph_node": "mine"}}
+    started = time.perf_counter()
     update = await ask(asking(chat("Yes.")), form, QUESTION, config)
-    assert update["route"][0]["step"] == "mine"
+    (step,) = update["route"]
+    assert step["step"] == "mine"
+    assert 0 <= step["seconds"] <= time.perf_counter() - started
 
 
 def test_a_step_that_suspends_in_a_sync_run_is_told() -> None:
@@ -187,6 +194,10 @@ def test_nodes_work_in_a_graph_of_the_users() -> None:
     compiled: Any = graph.compile()
     assert len(compiled.invoke(QUESTION)["passages"]) == 3
     assert len(compiled.invoke(QUESTION, context={"passages": 2})["passages"]) == 2
+    late = {**QUESTION, "beams": [beam(candidate("One."))]}
+    plain = StateGraph(SelfRAGState).add_node("seek", retrieve(lambda query: 1 / 0))
+    (note,) = plain.set_entry_point("seek").compile().invoke(late)["notes"]
+    assert "ZeroDivisionError" in note
 
 
 CACHED = ("decide_retrieval", "generate_and_critique")
