@@ -1,0 +1,75 @@
+"""Measure versions with dates on a set made by rule: ``python -m benchmarks.dates``.
+
+60 notes, each in three versions of different years with another name, and two questions: about now,
+and naming the middle year. Self-RAG with the embedded reader; shares of right answers with their
+intervals in one line of JSON. Names are those of PopQA's questions (../shared/data).
+"""
+
+import json
+import random
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableLambda
+
+from reader_training.rows import DATA, lines
+from selfcorrect_rag import create_self_rag
+from selfcorrect_rag.evaluation.metrics import contains_answer
+from selfcorrect_rag.evaluation.statistics import bootstrap_mean
+from selfcorrect_rag.reader import ReaderLLM
+
+TOWNS = "Oslo Lima Cork Graz Lyon Bonn Riga Kobe Bari Linz Turin Porto Gent Umea Split Brno Perth"
+NOTES = (
+    ("The director of the {} museum is {}.", "Who {} the director of the {} museum{}?", "is was"),
+    ("{1} leads the {0} office.", "Who {} the {} office{}?", "leads led"),
+    ("The mayor of {} is {}.", "Who {} the mayor of {}{}?", "is was"),
+)
+
+
+def cases() -> list[tuple[list[Document], str, str, str]]:
+    """Return each question's versions, the question, its answer, and its kind."""
+    rng, made = random.Random(0), []
+    rows = [*lines(DATA / "popqa_dev_741.jsonl")][:240]
+    names = iter(rng.sample([row["s_wiki_title"].split(" (")[0] for row in rows], len(rows)))
+    for town in f"{TOWNS} Quito Dakar Accra".split():
+        for text, question, verbs in NOTES:
+            years, said = sorted(rng.sample(range(2012, 2026), 3)), [next(names) for _ in range(3)]
+            versions = [
+                Document(text.format(town, name), metadata={"title": town, "date": f"{year}-06-01"})
+                for year, name in zip(years, said, strict=True)
+            ]
+            rng.shuffle(versions)
+            now, then = verbs.split()
+            made.append((versions, question.format(now, town, ""), said[2], "now"))
+            when = f" in {years[1]}"
+            made.append((versions, question.format(then, town, when), said[1], "a year"))
+    return made
+
+
+def main() -> None:
+    """Answer all questions in four ways."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+    from dated_documents import current
+
+    llm, right = ReaderLLM.load(), defaultdict[str, list[float]](list)
+    for versions, question, answer, kind in cases():
+        for in_text in (False, True):
+            found = [
+                Document(f"As of {v.metadata['date']}: {v.page_content}", metadata=v.metadata)
+                if in_text else v
+                for v in versions
+            ]  # fmt: skip
+            every: Any = RunnableLambda(lambda query, found=found: found)
+            for way, retriever in (("all", every), ("newest", current(every))):
+                said = create_self_rag(llm, retriever).invoke({"question": question})["answer"]
+                name = f"{way}{', date in the text' if in_text else ''}: {kind}"
+                right[name].append(float(contains_answer(said, [answer])))
+    shares = {name: [round(x, 3) for x in bootstrap_mean(hits)[:3]] for name, hits in right.items()}
+    print(json.dumps({"benchmark": "dates", **shares}))
+
+
+if __name__ == "__main__":
+    main()
