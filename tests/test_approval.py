@@ -8,6 +8,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from selfcorrect_rag.errors import BadSettings
+from selfcorrect_rag.nodes.web_search import web_search
+from selfcorrect_rag.settings import CRAGSettings
 from tests.agents.scripted import reflecting
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesSearch, WordEvaluator, document
 from tests.four_graphs import create
@@ -17,6 +19,7 @@ from tests.test_faults import FORMS, ask
 QUERY = "wrote, Emma"
 ASKED: Any = {"question": "Who wrote Emma?"}
 APPROVE: Any = {"approve_search": True}
+NO_THREAD = "^approve_search: .*needs a checkpointer and a thread_id"
 
 
 def build(name: str, web: Any, texts: list[str] = AMBIGUOUS, **options: Any) -> Any:
@@ -46,13 +49,14 @@ async def test_a_query_leaves_only_with_consent(
     await ask(graph, form, None, THREAD)  # without a reply there is no consent
     assert not queries(web)
     (pause,) = graph.get_state(THREAD).interrupts
-    assert (pause.value["query"], pause.value["source"]) == (QUERY, "pages")
+    assert pause.value == {"ask": "search the web?", "query": QUERY, "source": "pages"}
     assert pause.response_schema["properties"].keys() == {"approve", "query"}
     json.dumps(pause.value)
     # The context of a resumed run takes no approval back.
     context = {"approve_search": False}
     result = await ask(graph, form, Command(resume=reply), THREAD, context=context)
     assert queries(web) == ([] if query is None else [query])
+    assert result["web_query"] == (query or QUERY)
     assert bool(result["web_results"]) is (query is not None)
     assert (result["web_failure"] == "the search was not approved") is (query is None)
     assert result["answer"]
@@ -80,7 +84,9 @@ async def test_a_fork_may_ask_for_approval(name: str, form: str) -> None:
     await ask(graph, form, ASKED, THREAD)
     web.queries.clear()
     point = next(s for s in graph.get_state_history(THREAD) if "grade_documents" in s.next)
-    with pytest.raises(BadSettings, match=r"update_state\(config, .*approve_search"):
+    with pytest.raises(
+        BadSettings, match=r"^approve_search: .* by graph\.update_state\(config, .*True"
+    ):
         await ask(graph, form, None, point.config, context=APPROVE)
     fork = graph.update_state(point.config, {"settings": APPROVE})
     assert "__interrupt__" in await ask(graph, form, None, fork)
@@ -118,6 +124,9 @@ async def test_what_an_abandoned_pause_left_to_do_is_not_done(form: str) -> None
 async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> None:
     for options, context in (({"settings": APPROVE}, None), ({}, APPROVE)):
         web = PagesSearch()
-        with pytest.raises(BadSettings, match="needs a checkpointer and a thread_id"):
+        with pytest.raises(BadSettings, match=NO_THREAD):
             await ask(build(name, web, **options), form, ASKED, context=context)
         assert not queries(web)
+    node = web_search(PagesSearch(), CRAGSettings(approve_search=True))
+    with pytest.raises(BadSettings, match=NO_THREAD):
+        await ask(node, form, ASKED, {"tags": ["a config without configurable"]})

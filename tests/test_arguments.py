@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,8 +18,23 @@ from langgraph.types import RetryPolicy
 
 from selfcorrect_rag.errors import BadArgument, BadSettings, EvaluatorFailed, NoDocument
 from selfcorrect_rag.models import from_name
+from selfcorrect_rag.nodes.beam_select import beam_select
+from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
+from selfcorrect_rag.nodes.generate import generate
+from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
+from selfcorrect_rag.nodes.grade_documents import grade_documents
+from selfcorrect_rag.nodes.refine_strips import (
+    recompose_knowledge,
+    refine_strips,
+    select_web_strips,
+)
+from selfcorrect_rag.nodes.retrieve import retrieve, retrieve_documents
+from selfcorrect_rag.nodes.rewrite_query import rewrite_query
+from selfcorrect_rag.nodes.web_search import web_search
+from selfcorrect_rag.nodes.write_answer import write_answer
+from selfcorrect_rag.nodes.write_rationale import choose_demonstrations, write_rationale
 from selfcorrect_rag.settings import GRAPHS as GRAPH_SETTINGS
-from selfcorrect_rag.settings import CRAGSettings, SelfRAGSettings
+from selfcorrect_rag.settings import CRAGSettings, InstructRAGSettings, SelfRAGSettings
 from tests.crag_runs import WordEvaluator
 from tests.four_graphs import ALL, create
 from tests.providers import chat
@@ -154,6 +170,36 @@ def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(nam
         for node in cached:
             key = nodes[node].cache_policy.key_func
             assert {k for k in KEYS if key({k: [1]}) != key({})} == read.get(node, {"passages"})
+
+
+SETTINGS: list[tuple[Any, Any]] = [
+    *((node, SelfRAGSettings(passages=3)) for node in (
+        partial(retrieve, find),
+        partial(decide_retrieval, chat(SAID)),
+        partial(generate_and_critique, chat(SAID)),
+        partial(beam_select, chat(SAID)),
+        write_answer,
+    )),
+    *((node, CRAGSettings(passages=3)) for node in (
+        partial(retrieve_documents, find),
+        partial(grade_documents, WordEvaluator()),
+        partial(refine_strips, WordEvaluator()),
+        partial(select_web_strips, WordEvaluator()),
+        partial(rewrite_query, None),
+        partial(web_search, find),
+        recompose_knowledge,
+        partial(generate, chat(SAID)),
+    )),
+    *((node, InstructRAGSettings(passages=3)) for node in (
+        partial(choose_demonstrations, []),
+        partial(write_rationale, chat(SAID)),
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("node", "settings"), SETTINGS)
+def test_a_node_alone_takes_settings_or_their_defaults(node: Any, settings: Any) -> None:
+    assert (node(settings).settings, node().settings) == (settings, type(settings)())
 
 
 REFUSED: list[tuple[str, Any, str]] = [

@@ -13,7 +13,8 @@ from selfcorrect_rag.crag import crag_builder, create_crag
 from selfcorrect_rag.errors import BadArgument, WebSearchFailed
 from selfcorrect_rag.models import ChatEvaluator
 from selfcorrect_rag.nodes.generate import generate
-from selfcorrect_rag.nodes.rewrite_query import keywords
+from selfcorrect_rag.nodes.rewrite_query import keywords, rewrite_query
+from selfcorrect_rag.nodes.web_search import web_search
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER
 from selfcorrect_rag.reflection import CONTINUE, RETRIEVAL
 from selfcorrect_rag.self_crag import self_crag_builder
@@ -83,6 +84,8 @@ def test_ablations_of_the_operations() -> None:
     assert len(run(INCORRECT, web=web, select=False)["knowledge"]) == 2
     run(INCORRECT, web=web, rewrite=False)
     assert [query for query, _ in web.queries] == ["wrote, Emma", "Who wrote Emma?"]
+    kept = rewrite_query(None, CRAGSettings(rewrite=False)).invoke({"question": "Who wrote Emma?"})
+    assert kept["web_query"] == "Who wrote Emma?"
 
 
 def test_settings_bound_what_is_read_and_notes_say_so() -> None:
@@ -106,6 +109,8 @@ def test_settings_bound_what_is_read_and_notes_say_so() -> None:
     assert len(given["passages"]) == 2
     first = "the first 2 of 3 given documents were taken"
     assert given["notes"][:2] == [first, f"2 of 2 given documents {cut}"]
+    all_three = graph.invoke(asked, context={**bounds, "given_documents": 3})  # type: ignore[arg-type]
+    assert all_three["notes"][0] == f"3 of 3 given documents {cut}"
 
 
 @pytest.mark.parametrize("failure", [WebSearchFailed("no key"), OSError()], ids=repr)
@@ -115,6 +120,49 @@ def test_a_failed_search_loses_nothing(failure: Exception, texts: list[str], lef
     assert [piece.page_content for piece in result["knowledge"]] == [left]
     assert (str(failure) or "OSError") in result["web_failure"]
     assert any("web search" in note for note in result["notes"])
+
+
+@FORMS
+async def test_a_search_alone_is_for_the_question(form: str) -> None:
+    asked, web = {"question": "Who wrote\nEmma?"}, PagesSearch()
+    found = await ask(web_search(web, CRAGSettings(web_results=1)), form, asked)
+    assert web.queries == [("Who wrote Emma?", 1)]
+    assert (found["web_query"], len(found["web_results"])) == ("Who wrote Emma?", 1)
+    nothing = await ask(web_search(lambda query: []), form, asked)
+    assert nothing["web_query"] == "Who wrote Emma?"
+    untitled = await ask(web_search(lambda query: [Document("A page.")]), form, asked)
+    assert untitled["web_results"]
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("rewriter", "query", "note"),
+    [
+        (lambda asked: f" query: 'X {asked[:3]}' \nAnother line.", "X Who", None),
+        (lambda asked: "C", "C", None),
+        (lambda asked: "x" * 200, "x" * 200, None),
+        (lambda asked: "x" * 201, "wrote, Emma", "gave no usable query: it was made by rule"),
+        (lambda asked: 7, "wrote, Emma", "gave no usable query: it was made by rule"),
+        (lambda asked: 1 / 0, "wrote, Emma", "the rewriter raised ZeroDivisionError: division by "
+         "zero: the query was made by rule"),
+    ],
+)  # fmt: skip
+async def test_a_function_rewrites(rewriter: Any, query: str, note: str | None, form: str) -> None:
+    update = await ask(rewrite_query(rewriter), form, {"question": "Who wrote Emma?"})
+    assert update["web_query"] == query
+    assert [said.endswith(note or "") for said in update["notes"]] == [True] * (note is not None)
+
+
+@FORMS
+async def test_a_function_that_returns_an_awaitable_needs_an_async_run(form: str) -> None:
+    class Later:
+        def __await__(self) -> Any:
+            yield from asyncio.sleep(0).__await__()
+            return "later"
+
+    update = await ask(rewrite_query(lambda asked: Later()), form, {"question": "Who wrote Emma?"})
+    assert update["web_query"] == ("later" if form == "async" else "wrote, Emma")
+    assert ["is async" in note for note in update["notes"]] == [True] * (form == "sync")
 
 
 async def test_refining_and_rewriting_start_together() -> None:
@@ -276,6 +324,8 @@ def test_branches_that_run_at_the_same_time_keep_to_one_limit(most: int) -> None
     assert result["usage"]["model_calls"] == min(most, 5)
     assert result["stopped"] == ("max_model_calls" if most < 5 else None)
     assert result["web_query"] == {1: "", 2: "wrote, Emma"}.get(most, "a query")
+    by_rule = "max_model_calls is 2: the query was made by rule"
+    assert (by_rule in result["notes"]) is (most == 2)
 
 
 @FORMS
@@ -301,6 +351,10 @@ async def test_what_a_model_thinks_is_never_read(form: str) -> None:
         ("Who wrote the University of Oslo anthem?", "wrote, University of Oslo, anthem"),
         ("When was Billy the Kid shot?", "Billy the Kid, shot"),
         ('Who sang "the a of it"?', "sang, the a of it"),
+        ("Who shot Malcolm X?", "shot, Malcolm X"),
+        ("What is Rome for?", "Rome"),
+        ("What put Rome in danger?", "put, Rome, danger"),
+        ("What is Bank of the de la and Rome?", "Bank, de la and Rome"),
         ("Who are you?", "Who are you?"),
         ("Why?", "Why?"),
         ("Do cats like trees and are dogs very happy in houses?", "cats like trees, happy, houses"),

@@ -12,8 +12,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
 from selfcorrect_rag import create_instruct_rag
-from selfcorrect_rag.errors import BadDemonstrations
+from selfcorrect_rag.errors import BadArgument, BadDemonstrations, NoDocument
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER
+from selfcorrect_rag.nodes.write_rationale import write_rationale
 from selfcorrect_rag.prompts.instruct_rag import INSTRUCTION, inference_prompt
 from selfcorrect_rag.prompts.reading import REFUSAL
 from selfcorrect_rag.state import Demonstration
@@ -88,6 +89,7 @@ def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> No
         (3, 0, "Middlemarch"),
         (1, 2, "Emma"),
     ]
+    assert [c["segments"] for c in result["citations"]] == [[0], [0]]
     assert result["cited_answer"] == "Therefore, the answer is George Eliot. [3] [1]"
     assert result["notes"] == ["Document [7] is named but was not shown"]
 
@@ -98,6 +100,7 @@ def test_answer_rationale_and_documents_are_read_from_the_last_paragraph() -> No
         ("Document [1] is dull.\n\nDocument 3 says so.\nAnswer: Jane", "Jane", [0], "Jane [3]"),
         ("<think>Document [2]?</think>Document [3] says so. Jane.", "Jane.", [0], "Jane. [3]"),
         ("Document [1] says it.\n\nAnswer: G. Eliot [1]", "G. Eliot [1]", [2], "G. Eliot [1]"),
+        ("Document [0] says so. Jane.", "Jane.", [], "Jane."),
         ("It was [2].\n\nThe documents do not say.", REFUSAL, [], REFUSAL),
         ("I looked at Document [3]. The documents do not say.", REFUSAL, [0], REFUSAL),
     ],
@@ -172,7 +175,7 @@ def shown(**context: Any) -> list[str]:
 def test_fixed_demonstrations_are_the_first_and_random_ones_depend_on_seed_and_question() -> None:
     assert shown(selection="fixed", demonstrations=3) == ["Emma", "Ulysses", "Walden"]
     assert len({tuple(shown(seed=seed)) for seed in range(5)}) > 1
-    assert shown(seed=7) == shown(seed=7)
+    assert len({tuple(shown(seed=7)) for _ in range(9)}) == 1
     assert len({tuple(shown(question=f"Who is {n}?")) for n in range(5)}) > 1
     assert shown(demonstrations=9) == ["Emma", "Ulysses", "Walden", "Dracula", "Persuasion"]
 
@@ -197,6 +200,13 @@ def test_bad_demonstrations_are_refused(demonstrations: Any, context: Any, says:
     graph = create_instruct_rag(echo(), lambda query: documents(), demonstrations)
     with pytest.raises(BadDemonstrations, match=says):
         graph.invoke({"question": QUESTION}, context=context)
+
+
+def test_a_model_and_a_demonstration_that_will_not_do_are_named() -> None:
+    with pytest.raises(BadArgument, match=r"^llm must be "):
+        write_rationale(documents)  # type: ignore[arg-type]
+    with pytest.raises(NoDocument, match=r"^demonstration 2 is a "):
+        create_instruct_rag(echo(), None, [DEMONSTRATIONS[0], {"question": print}])  # type: ignore[typeddict-item]
 
 
 def test_the_weakest_documents_are_dropped_and_numbers_follow() -> None:
@@ -224,6 +234,7 @@ def test_demonstrations_are_dropped_after_documents_and_the_best_document_stays(
     tiny = run(titles=LONG, context_tokens=20)
     assert (tiny["numbering"], tiny["demonstrations"]) == ([0], [])
     assert "the prompt is longer than the 10 tokens" in tiny["notes"][0]
+    assert tiny["notes"][2].startswith("2 of 2 demonstrations dropped")
 
 
 def test_a_model_with_a_tokenizer_of_its_own_is_asked_to_count() -> None:
@@ -276,3 +287,5 @@ async def test_the_rationale_streams_once_token_by_token() -> None:
     assert len(tokens) > 50
     again = [message.text async for message, _ in graph.astream(asked, stream_mode="messages")]
     assert again == tokens
+    reply = graph.invoke(asked)["messages"][-1]
+    assert (reply.text, reply.response_metadata["model_name"]) == (RATIONALE, "FakeListChatModel")

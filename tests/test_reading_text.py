@@ -71,7 +71,14 @@ def test_a_refusal_is_the_sentence_that_prompts_ask_for() -> None:
     assert reading.REFUSAL in str(answer_prompt(Instance("Who?"))[0].content)
 
 
-CONSENTS = [(True, "asked"), ("Yes ", "asked"), ({"approve": True, "query": "other"}, "other")]
+CONSENTS = [
+    (True, "asked"),
+    ("Yes ", "asked"),
+    ({"approve": True, "query": "other"}, "other"),
+    ({"approve": True}, "asked"),
+    ({"query": " other "}, "other"),
+    ("Other", "Other"),
+]
 DENIALS = ["no", 1, {}, [True], {"approve": False, "query": "a"}, {"approve": True, "later": True}]
 
 

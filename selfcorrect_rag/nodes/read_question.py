@@ -68,7 +68,7 @@ def _read_turn(state: Mapping[str, Any]) -> tuple[str, HumanMessage | None]:
         raise NoQuestion(f"question must be text, got {type(question).__name__}: {ASK}")
     given: Any = state.get("messages") or []
     try:
-        last = convert_to_messages(given[-1:])[-1] if given else None
+        last = convert_to_messages([given[-1]])[0] if given else None
     except (NotImplementedError, ValueError, TypeError) as error:
         raise NoQuestion(
             f"messages must hold messages, got {type(given).__name__}: {ASK}"
@@ -118,12 +118,12 @@ def _earlier(state: Mapping[str, Any]) -> list[tuple[str, str]]:
     messages = convert_to_messages(state.get("messages") or [])
     if "human_message_id" not in state and messages and isinstance(messages[-1], HumanMessage):
         messages = messages[:-1]  # in other graphs: ours record which message asks
-    ids = [message.id or "" for message in messages]
-    if state.get("human_message_id") in ids:
-        messages = messages[: ids.index(state["human_message_id"])]
+    asked = state.get("human_message_id")
+    places = [i for i, message in enumerate(messages) if (message.id or "") == asked]
+    messages = messages[: max(places, default=None)]
     said = [
         ("user" if isinstance(message, HumanMessage) else "assistant", as_text(message.content))
-        for message in messages[-2 * RECENT :]
+        for message in messages
         if isinstance(message, HumanMessage | AIMessage)
     ]
     return [(who, text[:MAX_MESSAGE]) for who, text in said if text.strip()]

@@ -6,7 +6,7 @@ from typing import Any
 from langchain_core.documents import BaseDocumentCompressor, Document
 
 from selfcorrect_rag.errors import BadArgument, Fault, NoDocument, RetrievalFailed, wrap_errors
-from selfcorrect_rag.intake import as_documents, name_of
+from selfcorrect_rag.intake import as_documents, name_of, title_of
 from selfcorrect_rag.nodes.limits import add_costs, best_so_far, first_beams
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
@@ -142,4 +142,4 @@ def merge(documents: Sequence[Document], passages: list[Document]) -> list[int]:
 
 def _identity(document: Document) -> object:
     """Return what tells a passage from others: chunks of a file may share its id and its title."""
-    return document.id, str(document.metadata.get("title") or ""), document.page_content
+    return document.id, title_of(document), document.page_content

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import Any
 
 from langchain_core.runnables import Runnable
@@ -128,6 +128,7 @@ async def call_function(
         if isawaitable(given) and run.is_async:
             return await run.call(function, lambda: given)
     if isawaitable(given):
-        getattr(given, "close", lambda: None)()  # avoids the "never awaited" warning
+        if iscoroutine(given):
+            given.close()  # avoids the "never awaited" warning
         raise kind(f"{name} is async", "run the graph with ainvoke or astream")
     return given

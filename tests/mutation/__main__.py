@@ -42,13 +42,13 @@ MODULES: Mapping[str, str] = {
     "nodes/limits": "limits node nodes/beam_nodes events faults refusing",
     "nodes/node": "node arguments faults replies refusing tracing events nodes/beam_nodes threads "
     "crag",
-    "nodes/read_question": "threads nodes/beam_nodes events",
+    "nodes/read_question": "threads nodes/beam_nodes events arguments crag",
     "nodes/refine_strips": "strips crag events arguments faults",
-    "nodes/retrieve": "nodes/beam_nodes faults events",
+    "nodes/retrieve": "nodes/beam_nodes faults events arguments threads crag",
     "nodes/rewrite_query": "crag arguments faults events",
-    "nodes/web_search": "approval reading_text events faults crag",
+    "nodes/web_search": "approval reading_text events faults crag arguments",
     "nodes/write_answer": "replies events nodes/beam_nodes agents/citing refusing",
-    "nodes/write_rationale": "instruct_rag events",
+    "nodes/write_rationale": "instruct_rag events arguments refusing",
     "models/engines/tokens": "tokens",
 }
 """Each module, and the tests that concern it: they run against its mutants."""

@@ -10,12 +10,12 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag import create_crag, create_self_rag
-from selfcorrect_rag.errors import NoDocument
+from selfcorrect_rag.errors import NoDocument, NoQuestion
 from selfcorrect_rag.models import PromptedReflectionLLM
 from selfcorrect_rag.nodes.beam_select import beam_select, selected
 from selfcorrect_rag.nodes.generate_and_critique import generate_and_critique
-from selfcorrect_rag.nodes.read_question import rewrite_follow_up
-from selfcorrect_rag.nodes.retrieve import retrieve
+from selfcorrect_rag.nodes.read_question import read_question, rewrite_follow_up
+from selfcorrect_rag.nodes.retrieve import retrieve, retrieve_documents
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT, write_answer
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.crag_runs import WordEvaluator
@@ -49,14 +49,17 @@ async def test_beams_with_the_same_last_segment_share_a_query(form: str) -> None
 
     def find(query: str) -> list[Document]:
         queries.append(query)
-        return [document(query)]
+        return [document(query, "\x00" if "One" in query else "")]
 
-    beams = [beam(candidate("One.")), beam(candidate("One.", passage=1))]
+    beams = [beam(candidate("One.")), beam(candidate("One.", passage=1)), beam(candidate("Four."))]
     beams += [beam(candidate("Two."), next="none"), beam(candidate("Three."), next=None)]
     state = {"question": "Who?", "passages": [], "beams": beams}
     update = await ask(retrieve(find), form, state)
-    assert queries == ["Who? One."]
-    assert [b["retrieved"] for b in update["beams"]] == [[0], [0], [], []]
+    assert queries == ["Who? One.", "Who? Four."]
+    assert [b["retrieved"] for b in update["beams"]] == [[0], [0], [1], [], []]
+    assert update["route"][0]["retrievals"] == 2
+    (note,) = update["notes"]
+    assert note == "1 of 1 retrieved documents hold characters that cannot be read"
 
 
 @FORMS
@@ -67,6 +70,8 @@ async def test_a_retriever_that_fails_late_ends_the_beams_that_asked(form: str) 
     assert [b["next"] for b in update["beams"]] == [None, "continue"]
     raised = "the retriever raised ZeroDivisionError: division by zero"
     assert update["notes"] == [f"{raised}: the answer ends after segment 1"]
+    empty = await ask(retrieve_documents(lambda _: 1 / 0), form, ASKED)
+    assert (empty["passages"], empty["notes"]) == ([], [raised])
 
 
 @FORMS
@@ -259,7 +264,7 @@ class Reversing(BaseDocumentCompressor):
             raise ValueError("no reranker today")
         if self.llm:  # as LangChain's own reranker asks one
             self.llm.invoke(query, {"callbacks": callbacks})
-        return self.gives and [*reversed(documents)][:2]
+        return [*reversed(documents)][:2] if self.gives is True else self.gives
 
 
 async def ranked(reranker: Any, form: str, **given: Any) -> Any:
@@ -289,6 +294,15 @@ async def test_a_failing_reranker_leaves_the_passages(form: str) -> None:
     assert "the reranker raised ValueError: no reranker today" in result["notes"][0]
     with pytest.raises(NoDocument, match=r"^the reranker gave None: give a list of Documents"):
         await ranked(Reversing(gives=None), form)
+    with pytest.raises(NoDocument, match=r"^reranked documents, 0: metadata 'f' is a "):
+        await ranked(Reversing(gives=[Document("A", metadata={"f": print})]), form)
+
+
+def test_a_message_may_lack_an_id_and_other_kinds_are_refused() -> None:
+    update = read_question(SelfRAGSettings()).invoke({"messages": [HumanMessage("Who?")]})
+    assert (update["original_question"], update["human_message_id"]) == ("Who?", "")
+    with pytest.raises(NoQuestion, match="messages must hold messages, got int"):
+        read_question(SelfRAGSettings()).invoke({"messages": 3})
 
 
 EARLIER = [HumanMessage("Who built it?"), ToolMessage("x", tool_call_id="1"), AIMessage("Ann.")]
@@ -322,6 +336,8 @@ TURN = HumanMessage("And when?", id="3")
          "user: Who built it?\nassistant: Ann.\nuser: And when?"),
         ({"messages": [*EARLIER, TURN, AIMessage("No.")], "human_message_id": "3"},
          "user: Who built it?\nassistant: Ann."),
+        ({"messages": [HumanMessage("Hm."), HumanMessage("And when?")], "human_message_id": ""},
+         "user: Hm."),
         ({"messages": [AIMessage(" "), HumanMessage("x" * 4_001), TURN]}, f"user: {'x' * 4_000}"),
         ({"messages": [*map(AIMessage, "abcdefghijk"), TURN]},
          "\n".join(f"assistant: {text}" for text in "bcdefghijk")),
@@ -331,9 +347,10 @@ TURN = HumanMessage("And when?", id="3")
 )  # fmt: skip
 def test_what_was_said_before_the_question_is_read(given: Any, said: str | None) -> None:
     prompts: list[str] = []
-    model = RunnableLambda(lambda asked: prompts.append(asked[-1].content) or '"It" ')
+    model = RunnableLambda(lambda asked: prompts.append(asked[-1].content) or f'“X \n{"i" * 998}" ')
     state = {"question": "Shown", "original_question": "And when?", **given}
     update = rewrite_follow_up(model).invoke(state)
     question = "\n\nLast question: And when?"
     assert prompts == ([] if said is None else [f"<document>\n{said}\n</document>{question}"])
-    assert update.get("standalone_question") == (None if said is None else "It")
+    rewritten = None if said is None else f"X {'i' * 998}"  # as long as it may be
+    assert update.get("standalone_question") == update.get("question") == rewritten
