@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,10 @@ def cases() -> list[tuple[list[Document], str, str, str]]:
     return made
 
 
+def given(found: list[Document], query: str) -> list[Document]:
+    return found
+
+
 def main() -> None:
     """Answer all questions in four ways."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
@@ -62,7 +67,7 @@ def main() -> None:
                 if in_text else v
                 for v in versions
             ]  # fmt: skip
-            every: Any = RunnableLambda(lambda query, found=found: found)
+            every: Any = RunnableLambda(partial(given, found))
             for way, retriever in (("all", every), ("newest", current(every))):
                 said = create_self_rag(llm, retriever).invoke({"question": question})["answer"]
                 name = f"{way}{', date in the text' if in_text else ''}: {kind}"
