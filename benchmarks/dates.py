@@ -7,10 +7,10 @@ intervals in one line of JSON. Names are those of PopQA's questions (../shared/d
 
 import json
 import random
-import sys
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 from langchain_core.documents import Document
@@ -22,6 +22,7 @@ from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.reader import ReaderLLM
 
+EXAMPLE = Path(__file__).parents[1] / "examples" / "dated_documents.py"
 TOWNS = "Oslo Lima Cork Graz Lyon Bonn Riga Kobe Bari Linz Turin Porto Gent Umea Split Brno Perth"
 NOTES = (
     ("The director of the {} museum is {}.", "Who {} the director of the {} museum{}?", "is was"),
@@ -56,9 +57,7 @@ def given(found: list[Document], query: str) -> list[Document]:
 
 def main() -> None:
     """Answer all questions in four ways."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-    from dated_documents import current
-
+    current = run_path(str(EXAMPLE))["current"]
     llm, right = ReaderLLM.load(), defaultdict[str, list[float]](list)
     for versions, question, answer, kind in cases():
         for in_text in (False, True):
