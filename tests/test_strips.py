@@ -18,6 +18,7 @@ from selfcorrect_rag.nodes.refine_strips import (
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import FREE, Strip
 from tests.crag_runs import WordEvaluator, document
+from tests.nodes.parts import beam, candidate
 
 
 def text(count: int) -> str:
@@ -121,7 +122,12 @@ def refine(
 
 @pytest.mark.parametrize(
     ("given", "number"),
-    [({}, 2), ({"decomposition": "passage"}, 1), ({"max_model_calls": 1}, 1)],
+    [
+        ({}, 2),
+        ({"decomposition": "passage"}, 1),
+        ({"refine": False, "select": False}, 1),
+        ({"max_model_calls": 1}, 1),
+    ],
     ids=str,
 )
 def test_documents_are_cut_as_the_settings_and_limits_say(given: Any, number: int) -> None:
@@ -158,11 +164,24 @@ def test_a_filter_asks_no_model_so_no_limit_stops_it() -> None:
         ["Gold."], lambda q, strips: asked.append(q) or [True], spent=1, max_model_calls=1
     )
     assert (asked, found["strips"][0]["score"]) == (["Who?"] * 2, 1.0)
+    assert "stopped" not in found
     assert "stopped" not in refine([], spent=1, max_model_calls=1)
     with pytest.raises(EvaluatorFailed, match="the strip filter raised TypeError"):
         refine(["Gold."], lambda question, strips: 5)
     with pytest.raises(EvaluatorFailed, match="gave 0 values for 1 strips; give one for each"):
         refine(["Gold."], lambda question, strips: [])
+
+
+def test_a_late_fault_ends_what_was_written() -> None:
+    class Broken(WordEvaluator):
+        def score(self, question: str, passages: Any) -> list[float]:
+            raise ConnectionError("down")
+
+    state = {"question": "Who?", "branches": ["refine"], "passages": [document("Gold.")]}
+    with pytest.raises(EvaluatorFailed, match="ConnectionError: down"):
+        refine_strips(Broken()).invoke(state)
+    update = refine_strips(Broken()).invoke({**state, "beams": [beam(candidate("One."))]})
+    assert "the answer ends after segment 1" in update["notes"][0]
 
 
 def recompose(strips: list[Strip], grades: list[float], lower: float | None = 0.0) -> Any:
@@ -188,6 +207,8 @@ def test_a_piece_is_judged_by_the_best_score_of_its_document_and_its_strips() ->
     fallback = recompose([], [-0.9, -0.2])
     assert [piece.page_content for piece in fallback["knowledge"]] == ["1"]
     assert fallback["judged"] == ["irrelevant"]
+    why = "no knowledge was left: written from the best document retrieved"
+    assert fallback["notes"] == [why]
     assert recompose([], [])["notes"] == ["no knowledge was found: written without"]
 
 
