@@ -9,13 +9,20 @@ from collections.abc import Sequence
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.agents import find_unsupported_spans, revise_answer, unstated_names
+from selfcorrect_rag.agents import find_unsupported_spans, revise_answer
 from selfcorrect_rag.search.demo import demo_index
 
 ANSWER = (
     "Penicillin was discovered by Alexander Flemming in 1828. It won him a Nobel Prize in 1945. "
     "He died in Bielefeld."
 )
+
+
+def mark(answer: str, passages: Sequence[Document], question: str) -> list[dict[str, int]]:
+    """Mark the names and numbers, but for first words, that no passage has."""
+    stated = "".join(passage.page_content for passage in passages)
+    found = re.finditer(r"(?<=\w )(?:[A-Z]\w+|\d+)", answer)
+    return [{"start": m.start(), "end": m.end()} for m in found if m[0] not in stated]
 
 
 def quote(sentence: str, passages: Sequence[Document], question: str) -> str:
@@ -27,9 +34,9 @@ def quote(sentence: str, passages: Sequence[Document], question: str) -> str:
 
 
 def main(question: str, answer: str) -> None:
-    for span in find_unsupported_spans(answer, [], unstated_names, question):
+    for span in find_unsupported_spans(answer, [], mark, question):
         print("unsupported without evidence:", span["text"])
-    reviser = revise_answer(unstated_names, demo_index().as_retriever(k=3), quote)
+    reviser = revise_answer(mark, demo_index().as_retriever(k=3), quote)
     result = reviser.invoke({"question": question, "answer": answer, "passages": []})
     print("revised:", result["answer"])
     print(f"supported: {result['supported_share']:.0%}")

@@ -8,7 +8,6 @@ from selfcorrect_rag.agents.revise import (
     afind_unsupported_spans,
     find_unsupported_spans,
     revise_answer,
-    unstated_names,
 )
 from selfcorrect_rag.agents.support import (
     SentenceSupport,
@@ -41,7 +40,6 @@ __all__ = [
     "find_unsupported_spans",
     "missing_support",
     "revise_answer",
-    "unstated_names",
     "unsupported",
 ]
 

@@ -1,6 +1,5 @@
 """Unsupported spans of an answer, and a bounded revision from what is retrieved for them."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypedDict
 
@@ -23,8 +22,7 @@ from selfcorrect_rag.nodes.node import Node, Run, Update, ask
 from selfcorrect_rag.nodes.retrieve import finder, merge
 from selfcorrect_rag.nodes.rewrite_query import call_function
 from selfcorrect_rag.prompts.chat import revision_prompt
-from selfcorrect_rag.prompts.parts import passage_text
-from selfcorrect_rag.prompts.reading import REFUSAL, is_refusal, marks_in, sentence_spans
+from selfcorrect_rag.prompts.reading import REFUSAL, is_refusal
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
 
@@ -72,10 +70,11 @@ async def afind_unsupported_spans(
     support: Support = "partly",
 ) -> list[UnsupportedSpan]:
     """The async twin of :func:`find_unsupported_spans`; a detector runs in a thread."""
-    known, given = as_judge(judge), (answer, passages, question)
-    if not isinstance(known, SupportJudge):
-        return await run_in_executor(None, find_unsupported_spans, *given[:2], judge, question)
-    return _spans(answer, await known.ajudge(*given), support)
+    known = as_judge(judge)
+    if isinstance(known, SupportJudge):
+        return _spans(answer, await known.ajudge(answer, passages, question), support)
+    given = (answer, passages, known, question, support)
+    return await run_in_executor(None, find_unsupported_spans, *given)
 
 
 def as_judge(judge: Judge) -> SupportJudge | SpanDetector:
@@ -102,38 +101,6 @@ def _spans(answer: str, found: Sequence[Any], support: Support) -> list[Unsuppor
         if each.get("issup") not in ENOUGH[support]:
             spans.append(UnsupportedSpan(start=start, end=end, text=answer[start:end]))
     return sorted(spans, key=lambda span: span["start"])
-
-
-_NAME_OR_NUMBER = re.compile(r"\b(?:[^\W\d_]*[A-Z]\w*|\d[\d.,:]*\d|\d)")
-
-
-def unstated_names(
-    answer: str, passages: Sequence[Document], question: str = ""
-) -> list[UnsupportedSpan]:
-    """Return the names and numbers of ``answer`` that its passages do not state.
-
-    A span detector without a model, and no better than word overlap. Each sentence is compared with
-    the question and the one passage that has most of its names and numbers, as pages about a wrong
-    place would support it otherwise. A wrong claim in words of that passage is not seen, and a
-    paraphrase of a name is marked.
-    """
-    texts, asked = [_words(passage_text(passage)) for passage in passages], _words(question)
-    marks = {i for mark in marks_in(answer, 0) for i in range(mark.bracket, mark.end)}
-    spans = []
-    for start, end in sentence_spans(answer):
-        found = _NAME_OR_NUMBER.finditer(answer, start, end)
-        facts = [(each, _words(each[0])) for each in found if each.start() not in marks]
-        every = frozenset[str]().union(*(words for _, words in facts))
-        known = asked | max(texts, key=lambda text: len(text & every), default=frozenset())
-        for each, words in facts:
-            is_name = each.start() > start or each[0][0].isdigit()
-            if is_name and not words <= known:
-                spans.append(UnsupportedSpan(start=each.start(), end=each.end(), text=each[0]))
-    return spans
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"\w+", text.casefold()))
 
 
 class _Version(NamedTuple):

@@ -1,5 +1,6 @@
 """A chat model that calls tools as it is told, and graphs whose answers are known."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,3 +95,10 @@ def instruct_rag(rationale: str = "", **options: Any) -> Any:
 
 
 GRAPHS: Sequence[Callable[..., Any]] = (self_rag, crag, self_crag, instruct_rag)
+
+
+def unstated_names(answer: str, passages: Sequence[Document], question: str) -> Any:
+    """The spans of names, but for first words, that no passage has."""
+    stated = "".join(f"{passage.metadata} {passage.page_content}" for passage in passages)
+    found = re.finditer(r"(?<=\w )[A-Z]\w+", answer)
+    return [{"start": m.start(), "end": m.end()} for m in found if m[0] not in stated]

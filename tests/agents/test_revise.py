@@ -12,9 +12,10 @@ from selfcorrect_rag.agents import (
     afind_unsupported_spans,
     find_unsupported_spans,
     revise_answer,
-    unstated_names,
 )
 from selfcorrect_rag.errors import BadArgument, ModelFailed
+from selfcorrect_rag.reflection import PARTIALLY_SUPPORTED
+from tests.agents.scripted import unstated_names
 from tests.agents.test_support import BOOK, NONE, QUESTION, critic
 from tests.providers import Provider, saying
 
@@ -76,6 +77,9 @@ def test_any_function_is_a_detector() -> None:
 
     assert texts(found(ANSWER, detect)) == ["by", "own"]
     assert asked == [(ANSWER, (BOOK,), QUESTION)] * 2
+    graded = lambda *_: [{"start": 0, "end": 2, "issup": PARTIALLY_SUPPORTED}]  # noqa: E731
+    assert not found(ANSWER, graded)
+    assert texts(found(ANSWER, graded, support="fully")) == ["Mi"]
 
 
 @pytest.mark.parametrize("span", [(0, 7), (-1, 2), (3, 3), (None, 1), ()])
@@ -83,17 +87,6 @@ def test_spans_outside_of_the_answer_are_a_fault(span: Any) -> None:
     detect = lambda *_: [dict(zip(("start", "end"), span, strict=False))]  # noqa: E731
     with pytest.raises(ModelFailed, match="the judge"):
         find_unsupported_spans("It is.", [BOOK], detect)
-
-
-def test_names_and_numbers_that_nothing_states() -> None:
-    answer = "Eliot wrote Middlemarch in 1871, and Mary in 1,872. Danes own 2 of MIDDLEMARCH."
-    assert texts(found(answer, unstated_names)) == ["Mary", "1,872", "2"]
-    assert texts(unstated_names("Eliot [7], [8]. The documents do not say.", [BOOK])) == []
-    assert texts(unstated_names("It was Ann.", [BOOK], "Was it Ann?")) == []
-    assert texts(unstated_names("It was Ann.", [Document("x", metadata={"title": "Ann"})])) == []
-    both = [BOOK, Document("Paris is old.")]
-    assert texts(unstated_names("Eliot saw Middlemarch in Paris.", both)) == ["Paris"]
-    assert texts(unstated_names("1999 was. 2000 was.", [BOOK])) == ["1999", "2000"]
 
 
 def test_an_unsupported_sentence_is_retrieved_for() -> None:

@@ -12,10 +12,9 @@ from selfcorrect_rag.agents import (
     GroundingMiddleware,
     as_tool,
     revise_answer,
-    unstated_names,
 )
 from selfcorrect_rag.agents.middleware import RevisionMiddleware
-from tests.agents.scripted import ScriptedAgentModel, asking, self_rag
+from tests.agents.scripted import ScriptedAgentModel, asking, self_rag, unstated_names
 from tests.scripted import document
 from tests.test_faults import FORMS, ask
 
