@@ -67,14 +67,15 @@ def test_no_conflict(sure: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"critique": {"ISREL": 0.49, "ISSUP": 0.9}}, {"depth": 1}, {"passage": None}]
-)
-def test_irrelevant_passages_and_later_segments_contradict_nothing(changes: Any) -> None:
+    ("changes", "number"),
+    [({"critique": {"ISREL": isrel, "ISSUP": issup}}, n)
+     for isrel, issup, n in ((0.49, 0.9, 0), (0.9, 0.49, 0), (0.5, 0.5, 2))]
+    + [({"depth": 1}, 0), ({"passage": None}, 0)],
+)  # fmt: skip
+def test_irrelevant_passages_and_later_segments_do_not_count(changes: Any, number: int) -> None:
     found = result()
-    for candidate in found["candidates"]:
-        if candidate["text"] == "9000":
-            candidate |= changes
-    assert find_conflicts(found) == []
+    found["candidates"] = [c | changes if c["text"] == "9000" else c for c in found["candidates"]]
+    assert len(find_conflicts(found)) == number
 
 
 def test_a_custom_comparison_and_support() -> None:

@@ -210,9 +210,9 @@ def test_faults_and_limits_end_it_with_the_best_so_far() -> None:
         assert result["answer"] == first
         assert re.search("gone.*: the answer is not revised any further", result["notes"][0])
         assert texts(result["unsupported_spans"]) == ["Paris"]
-    limited = revised(first, saying(NONE), None, settings={"max_model_calls": 3})
+    limited = revised(first, saying(NONE), None, settings={"max_model_calls": 4})
     assert limited["answer"] == first
-    assert limited["notes"] == ["max_model_calls is 3: the answer is not revised any further"]
+    assert limited["notes"] == ["max_model_calls is 4: the answer is not revised any further"]
     with pytest.raises(ModelFailed, match="gone"):
         revised(first, broken)
 
