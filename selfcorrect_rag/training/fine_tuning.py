@@ -156,7 +156,15 @@ def packed(rows: Sequence[Any]) -> dict[str, Any]:
     from transformers import DataCollatorWithFlattening
 
     flatten: Any = DataCollatorWithFlattening()  # type: ignore[no-untyped-call]
-    return {**flatten(rows, return_tensors="pt"), "use_cache": False}
+    batch = flatten(rows, return_tensors="pt")
+    # Logits are computed where something is learned: of most rows that is a small share.
+    learned = (batch["labels"][0] != MASKED).nonzero()[:, 0]
+    return {
+        **batch,
+        "logits_to_keep": learned - 1,
+        "shift_labels": batch["labels"][:, learned],
+        "use_cache": False,
+    }
 
 
 def tune_causal(
