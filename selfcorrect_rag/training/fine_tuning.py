@@ -6,22 +6,25 @@ folder ``out`` gets the model, ``checkpoints`` and ``report.json``, which is als
 """
 
 import os
+import shutil
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from selfcorrect_rag.errors import BadTrainingData, require
+from selfcorrect_rag.errors import BadRun, BadTrainingData, require
 from selfcorrect_rag.journal import check_run, digest, open_run, write_rows
 from selfcorrect_rag.models.checkpoints import load_language_model, max_input_tokens, save_tokenizer
 from selfcorrect_rag.training.rows import Options, Share
 
 MASKED = -100
 """The label of a token without loss."""
+FULL = 1 << 20
+"""Free bytes of a disk to which nothing of a training can be written."""
 
 
 class TuningOptions(Options):
@@ -121,9 +124,24 @@ def fine_tune(
     }
     arguments = TrainingArguments(**{**own, **options.trainer})
     trainer = Trainer(model, arguments, collate, examples)
-    with open_run(options.out, run_id) if is_main_process() else nullcontext():
+    run = open_run(options.out, run_id) if is_main_process() else nullcontext()
+    with run, a_full_disk_told(options.out):
         trainer.train(resume_from_checkpoint=newest_checkpoint(options.out / "checkpoints"))
     return trainer
+
+
+@contextmanager
+def a_full_disk_told(folder: Path) -> Iterator[None]:
+    """Raise BadRun in place of what torch, safetensors and others raise when no space is left."""
+    try:
+        yield
+    except Exception as error:
+        if shutil.disk_usage(folder).free > FULL:
+            raise
+        raise BadRun(
+            f"no space is left for {folder}; make some, and run the same again: it goes on from "
+            "the last checkpoint"
+        ) from error
 
 
 def newest_checkpoint(folder: Path) -> str | None:
@@ -216,6 +234,11 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
 
     An adapter is merged, and saved alone beside ``folder``. All of several processes must call.
     """
+    with a_full_disk_told(folder.parent):
+        return _export(trainer, tokenizer, folder)
+
+
+def _export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
     import torch
 
     accelerator = trainer.accelerator

@@ -1,8 +1,10 @@
 """Trainings of a critic, an evaluator and INSTRUCTRAG-FT at toy size."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from langchain_core.documents import Document
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 
-from selfcorrect_rag.errors import BadTrainingData
+from selfcorrect_rag.errors import BadRun, BadTrainingData
 from selfcorrect_rag.models import RetrievalEvaluator, T5Evaluator
 from selfcorrect_rag.models.critic import Critic
 from selfcorrect_rag.prompts.instruct_rag import inference_prompt
@@ -23,7 +25,7 @@ from selfcorrect_rag.training.evaluator import (
     calibrate_evaluator,
     train_evaluator,
 )
-from selfcorrect_rag.training.fine_tuning import MASKED
+from selfcorrect_rag.training.fine_tuning import MASKED, newest_checkpoint
 from selfcorrect_rag.training.instruct import (
     InstructOptions,
     InstructRow,
@@ -85,6 +87,29 @@ def test_a_critic_learns_reports_and_loads(tmp_path: Path) -> None:
     assert (tmp_path / "lora" / "out" / "adapter" / "adapter_model.safetensors").exists()
     with pytest.raises(BadTrainingData, match="no row of the 1 is in the train part"):
         critic(tmp_path / "x", [row for row in rows if row.part == "test"][:1])
+
+
+@pytest.mark.parametrize("free", [0, 1 << 30])
+def test_a_full_disk_is_told_and_costs_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    """torch, safetensors and pathlib raise errors of three kinds, so the free space decides."""
+    save = torch.save
+
+    def fail(state: Any, path: Any, *given: Any, **named: Any) -> None:
+        if "checkpoint-4" in str(path):
+            raise RuntimeError("unexpected pos 14464 vs 13844")
+        save(state, path, *given, **named)
+
+    monkeypatch.setattr(torch, "save", fail)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    error = RuntimeError if free else BadRun
+    told = "unexpected pos" if free else "no space is left for .*out; make some, and run the same"
+    with pytest.raises(error, match=told):
+        critic(tmp_path, critic_rows(40), save_steps=2)
+    newest = newest_checkpoint(tmp_path / "out" / "checkpoints")
+    assert newest is not None
+    assert newest.endswith("checkpoint-2")
 
 
 def test_agreement_by_hand() -> None:
