@@ -11,6 +11,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import Generation, LLMResult
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import RetryPolicy
 from pydantic import Field
 
 from selfcorrect_rag import create_search_r1
@@ -18,6 +19,9 @@ from selfcorrect_rag.errors import BadSettings, ModelFailed
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.prompts.search_r1 import INVALID, LAST, PROMPT, STOP, first_prompt, read_turn
+from selfcorrect_rag.search_r1 import SearchR1Settings
+from tests.nodes.test_beam_nodes import Reversing
+from tests.providers import chat
 from tests.scripted import THREAD
 from tests.test_faults import FORMS
 
@@ -208,3 +212,74 @@ def test_threads_begin_anew_and_bad_arguments_are_refused() -> None:
         create_search_r1(llm, retrieve, settings={"max_search": 3})
     with pytest.raises(ModelFailed):
         graph.invoke({"question": QUESTION}, THREAD)  # the script has ended
+
+
+async def test_options_reach_their_nodes() -> None:
+    """The follow-up is rewritten, results are reranked, and what failed is tried again."""
+    policy, flaky = RetryPolicy(max_attempts=2, initial_interval=0), iter([ConnectionError, None])
+    queries: list[str] = []
+
+    def find(query: str) -> list[Document]:
+        queries.append(query)
+        if error := next(flaky, None):
+            raise error("once")
+        return [*retrieve(query), Document("Third.")]
+
+    llm = Script(texts=[ASK, ANSWER])
+    graph = create_search_r1(
+        llm, find, None, reranker=Reversing(), follow_up=chat("Where was Ann born?"),
+        retry_policy=policy, settings=SearchR1Settings(passages=2),
+    )  # fmt: skip
+    nodes = graph.builder.nodes
+    assert graph.name == "search_r1"
+    assert [name for name in nodes if nodes[name].retry_policy == policy] == [
+        *("rewrite_follow_up", "reason", "search")
+    ]
+    assert create_search_r1(llm, find, name="mine").name == "mine"
+    talk = [HumanMessage("Who wrote Emma?"), AIMessage("Ann."), HumanMessage("Where was she born?")]
+    events = [e async for e in graph.astream({"messages": talk}, stream_mode="custom")]
+    assert llm.asked[0] == first_prompt("Where was Ann born?")
+    assert 'Doc 1(Title: "Ann") Ann was born in Ulm.\nDoc 2(Title: "Emma")' in llm.asked[1]
+    assert "Third" not in llm.asked[1]
+    assert [event["event"] for event in events] == [
+        *("follow_up_rewritten", "turn_written", "retrieved", "turn_written", "answered")
+    ]
+    turn, found = events[1], events[2]
+    assert (turn["action"], turn["text"]) == ("search", ASK)
+    assert (found["query"], found["passages"]) == ("author of Emma", ["Ann", "Emma"])
+    assert queries == ["author of Emma"] * 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "default", "least", "most"),
+    [
+        ("max_searches", 4, 0, 50),
+        ("passages", 3, 1, 100),
+        ("passage_characters", 1000, 100, 20000),
+    ],
+)
+def test_settings_have_bounds(setting: str, default: int, least: int, most: int) -> None:
+    assert getattr(SearchR1Settings(), setting) == default
+    for value in (least, most):
+        assert getattr(SearchR1Settings.of({setting: value}), setting) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(BadSettings, match=setting):
+            SearchR1Settings.of({setting: value})
+
+
+def test_a_chat_model_ends_by_words_and_a_failure_is_named() -> None:
+    """A reply without tags in the last turn is the answer, without its thoughts."""
+    replies = ["<think>Hm.</think> Ulm.", "Ulm"]
+    graph = create_search_r1(RunnableLambda(lambda messages: replies[0]), retrieve)
+    result = graph.invoke({"question": QUESTION}, context={"max_searches": 0})
+    assert (result["answer"], result["citations"]) == ("Ulm.", [])
+    broken = create_search_r1(Script(texts=[]), retrieve)
+    with pytest.raises(ModelFailed, match=r"the model \(Script\)"):
+        broken.invoke({"question": QUESTION})
+
+
+def test_a_refusal_cites_nothing() -> None:
+    page = [Document("The documents do not say.", metadata={"title": "Who?"})]
+    said = "<answer>The documents do not say.</answer>"
+    result, _ = run(ASK, said, retriever=lambda query: page)
+    assert (result["answer"], result["citations"]) == ("The documents do not say.", [])
