@@ -170,6 +170,14 @@ def test_multi_query(capsys: pytest.CaptureFixture[str]) -> None:
     assert [document.page_content for document in found] == ["one", "two", "three"]
 
 
+def test_two_hop(capsys: pytest.CaptureFixture[str]) -> None:
+    module = example("two_hop")
+    module.main("In which city is the office of the person who leads the Orion project?")
+    one_hop, two_hops = capsys.readouterr().out.splitlines()
+    assert "Bergen" not in one_hop
+    assert two_hops == "Bergen (Orion, Mara Lindholm (via Orion))"
+
+
 def test_permissions(capsys: pytest.CaptureFixture[str]) -> None:
     example("permissions").main("What is the salary of the director?", "ada", "ben", "eve")
     ada, *others = capsys.readouterr().out.splitlines()

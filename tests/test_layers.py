@@ -136,12 +136,12 @@ def test_the_house_is_small() -> None:
     files = [path for path in found if path.suffix in kinds]
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     core = [path for path in files if {*path.parts, path.stem} & {*CORE}]
-    assert len(files) <= 134
-    assert sum(lines.values()) <= 19_120  # 20_000 with all that users ask for most
+    assert len(files) <= 135
+    assert sum(lines.values()) <= 19_360  # 20_000 with all that users ask for most
     assert len(core) <= 75
-    assert sum(lines[path] for path in core) <= 10_290  # 9_500 without it
+    assert sum(lines[path] for path in core) <= 10_311  # 9_500 without it
     tests = (PACKAGE.parent / "tests").rglob("*.py")
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests) <= 19_090
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests) <= 19_301
     rooms = {room_of(module) for module in IMPORTS}
     assert len(rooms) <= 25
     assert len(FLOORS) <= 10
