@@ -20,7 +20,7 @@ from langchain_core.documents import Document
 from reader_training.rows import DATA, encyclopedia, lines, natural_questions, real_rows, retrieved
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.journal import write_rows
-from selfcorrect_rag.reflection import GROUP_OF
+from selfcorrect_rag.reflection import GROUP_OF, RETRIEVAL
 from selfcorrect_rag.search import Index
 
 PASSAGES = 5
@@ -60,9 +60,14 @@ def arc_rows() -> list[dict[str, Any]]:
 
 
 def sample_rows() -> list[dict[str, Any]]:
-    """Return instructions of Self-RAG's own training set, with their outputs."""
+    """Return instructions of Self-RAG's own training set, with their outputs, and whether passages
+    were retrieved for them."""
     return [
-        {"instruction": row["instruction"], "output": plain_output(row["output"])}
+        {
+            "instruction": row["instruction"],
+            "output": plain_output(row["output"]),
+            "retrieves": RETRIEVAL in PARAGRAPHS.sub("", row["output"]),
+        }
         for row in lines(DATA / "selfrag_generator_train_50samples.jsonl")
     ]
 
