@@ -3,8 +3,10 @@
 import asyncio
 import json
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from transformers import BertConfig, BertForSequenceClassification, BertTokenize
 from transformers.models.t5 import T5ForConditionalGeneration
 
 from selfcorrect_rag.errors import EvaluatorFailed, NotAnEvaluator
-from selfcorrect_rag.models import T5Evaluator, t5_evaluator
+from selfcorrect_rag.models import T5Evaluator, checkpoints, t5_evaluator
 from selfcorrect_rag.models.t5_evaluator import PairTokenizer
 from selfcorrect_rag.thresholds import PRESETS, Thresholds
 from tests.conftest import t5, t5_tokenizer
@@ -58,6 +60,16 @@ def test_scores_are_those_of_each_pair_alone_in_any_batches(
     assert scores == pytest.approx(plain, abs=1e-5)
     assert len({round(score, 4) for score in scores}) == len(scores), "they must differ"
     assert (len(passes) > 1) == (tokens < 9000)
+
+
+def test_kernels_of_few_shapes_are_kept_unless_the_user_wants_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LRU_CACHE_CAPACITY", "300")
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    run_path(checkpoints.__file__)
+    given = [os.environ[f"{name}_CAPACITY"] for name in ("LRU_CACHE", "ONEDNN_PRIMITIVE_CACHE")]
+    assert given == ["300", "64"]
 
 
 def test_nothing_to_ask_is_no_forward_pass_and_a_call_waits_for_another() -> None:

@@ -1,6 +1,7 @@
 """Loads transformers checkpoints, and tokenizers with the ids that checkpoints were trained on."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,10 @@ Encoded = dict[str, list[int]]
 CONFIG, RULES = "tokenizer_config.json", "tokenizer.json"
 LLAMAS = {"LlamaTokenizer", "LlamaTokenizerFast", "llama", "mistral"}
 """Kinds of Llama's tokenizer, as ``tokenizer_config.json`` or else ``config.json`` name them."""
+
+# oneDNN and PyTorch keep kernels of 1,024 shapes, and texts have many lengths: 0.5 GB, no faster.
+for _name in ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"):
+    os.environ.setdefault(_name, "64")
 
 
 def resolve_device(device: str | None, dtype: str | None = None) -> tuple[str, str]:

@@ -17,8 +17,8 @@ SHIPPED = Path(__file__).parent / "weights"
 READER, EMBEDDER, TOKENIZER = "reader.onnx", "embedder.onnx", "tokenizer.json"
 WORDS = "words.safetensors"
 """Word embeddings, which both encoders share."""
-BATCH_TOKENS, EMBEDDED_TOKENS = 4096, 256
-"""Most padded tokens of a forward pass, and of an embedded text, the rest of which is cut off."""
+BATCH_TOKENS, EMBEDDED_TOKENS = 256, 256
+"""Most padded tokens of a forward pass: a core's cache holds them; and of a text, which is cut."""
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # onnxruntime reads it when imported
 
