@@ -41,7 +41,7 @@ bench: $(VENV)/.dev  ## graph overhead, the evaluator against the papers' loop, 
 	$(BIN)/python -m benchmarks.startup
 
 # PYTHON needs torch for CUDA; nothing is fetched. OPTIONS="--size toy" runs anywhere.
-gpu:  ## evaluator, engines and trainings on one H100 or H200, eight minutes; see benchmarks/gpu.py
+gpu:  ## evaluator, engines and trainings on one H100 or H200, eight minutes; see docs/performance.md
 	test ! -d build/gpu-wheels || $(PYTHON) -m pip install --quiet --no-index --no-deps --no-compile --upgrade \
 		--target build/gpu-site build/gpu-wheels/*.whl
 	PYTHONPATH=build/gpu-site:. $(PYTHON) -m benchmarks.gpu $(OPTIONS)

@@ -12,10 +12,10 @@ import argparse
 import json
 import random
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
-from langchain_core.documents import Document
-
+from benchmarks import documents
 from reader_training.rows import retrieved
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
 from selfcorrect_rag.evaluation.report import stated_answers
@@ -35,14 +35,9 @@ def main() -> None:
     parser.add_argument("--answer-above", type=float, default=0.0, help="the reader's own refusals")
     args = parser.parse_args()
     questions = [
-        Question(
-            f"{row.source}-{number}",
-            row.question,
-            row.answers,
-            tuple(Document(text, metadata={"title": title}) for title, text in row.passages),
-        )
-        for number, row in enumerate(retrieved(2))
-        if row.source != "multihop"
+        Question(f"{r.source}-{number}", r.question, r.answers, tuple(documents(r.passages)))
+        for number, r in enumerate(retrieved(2))
+        if r.source != "multihop"
     ]
     settings: dict[str, Any] = {"answer_above": args.answer_above}
     with Parts(ServingConfig(**settings)) as parts:
@@ -55,25 +50,22 @@ def main() -> None:
 
 def measure(rows: list[Stated]) -> dict[str, Any]:
     """Return the shares without a threshold, and with those that random halves choose."""
-    whole, rng = measure_refusals(rows, None), random.Random(0)
-    found: dict[str, Any] = {"without": shares(whole)}
+    rng, half = random.Random(0), len(rows) // 2
     halves = [rng.sample(rows, len(rows)) for _ in range(HALVES)]
+    found: dict[str, Any] = {"without": shares(rows, None)}
     for bound in BOUNDS:
-        held_out = []
-        for shuffled in halves:
-            half = len(rows) // 2
-            chosen = bound_wrong(shuffled[:half], bound)
-            held_out.append(shares(measure_refusals(shuffled[half:], chosen.score_above)))
+        chosen = [bound_wrong(shuffled[:half], bound).score_above for shuffled in halves]
+        held_out = [shares(s[half:], above) for s, above in zip(halves, chosen, strict=True)]
         for name in ("answered", "wrong"):
             each = sorted(share[name] for share in held_out)
-            ends = each[HALVES // 40], each[-HALVES // 40 - 1]
-            mean = round(sum(each) / HALVES, 4)
-            found.setdefault(f"{bound}", {})[name] = [mean, *(round(end, 4) for end in ends)]
+            ends = fmean(each), each[HALVES // 40], each[-HALVES // 40 - 1]
+            found.setdefault(f"{bound}", {})[name] = [round(end, 4) for end in ends]
     return found
 
 
-def shares(counted: Any) -> dict[str, float]:
+def shares(rows: list[Stated], score_above: float | None) -> dict[str, float]:
     """Return the answered and the wrong share of all questions."""
+    counted = measure_refusals(rows, score_above)
     return {name: getattr(counted, name) / counted.questions for name in ("answered", "wrong")}
 
 

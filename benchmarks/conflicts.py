@@ -21,10 +21,10 @@ from typing import Any
 
 from langchain_core.documents import Document
 
+from benchmarks import documents, share
 from reader_training.rows import Retrieved, retrieved
 from selfcorrect_rag.agents.conflicts import find_conflicts
 from selfcorrect_rag.evaluation.metrics import contains_answer
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.serving import Parts, ServingConfig
 
 PASSAGES = 5
@@ -33,73 +33,55 @@ PASSAGES = 5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--limit", type=int, help="questions, the first ones")
-    limit = parser.parse_args().limit
-    rows = [row for row in retrieved(2) if row.source != "multihop"][:limit]
-    found: dict[str, list[float]] = {name: [] for name in ("told", "listed", "false_alarms")}
-    every, rng, kinds = list[float](), random.Random(0), alike(rows)
+    rows = [row for row in retrieved(2) if row.source != "multihop"][: parser.parse_args().limit]
+    found, alike = defaultdict[str, list[bool]](list), defaultdict[str, list[str]](list)
+    rng = random.Random(0)
+    for row in rows:
+        alike[kind(row)].append(row.answers[0])
     with Parts(ServingConfig()) as parts:
-        graph = parts.graph("self_rag")
-        identity = parts.reader.identity
+        graph, identity = parts.graph("self_rag"), parts.reader.identity
         for row in rows:
-            pages = [Document(text, metadata={"title": title}) for title, text in row.passages]
-            result = graph.invoke({"question": row.question, "documents": pages[:PASSAGES]})
-            alarm = float(bool(find_conflicts(result)))
-            every.append(alarm)
-            others = [a for a in kinds[kind(row)] if not contains_answer(a, row.answers)]
-            planted = plant(result, row, rng.choice(others)) if others else None
-            if planted is None:
+            pages = documents(row.passages)[:PASSAGES]
+            result = graph.invoke({"question": row.question, "documents": pages})
+            is_alarm = bool(find_conflicts(result))
+            found["all_alarms"].append(is_alarm)
+            others = [a for a in alike[kind(row)] if not contains_answer(a, row.answers)]
+            other = rng.choice(others) if others else ""
+            page = plant(result, row, other) if other else None
+            if page is None:
                 continue
-            page, other = planted
             given = [*pages[: PASSAGES - 1], page]
             if not any(contains_answer(p.page_content, row.answers) for p in given[:-1]):
                 continue  # the right passage was the last
             result = graph.invoke({"question": row.question, "documents": given})
             claims = [claim["answer"] for claim in find_conflicts(result)]
+            every = (row.answers, [other])
+            is_told = [any(contains_answer(c, names) for c in claims) for names in every]
+            found["told"].append(all(is_told))
             stated = [c["text"] for c in result["candidates"]]
-            is_told = [
-                any(contains_answer(c, names) for c in claims) for names in (row.answers, [other])
-            ]
-            found["told"].append(float(all(is_told)))
-            found["listed"].append(float(any(contains_answer(s, [other]) for s in stated)))
-            found["false_alarms"].append(alarm)
-    shares: dict[str, Any] = {name: share(values) for name, values in found.items()}
-    shares |= {"all_alarms": share(every), "planted": len(found["told"]), "questions": len(every)}
-    print(json.dumps({"benchmark": "conflicts", "reader": identity, **shares}))
+            found["listed"].append(any(contains_answer(s, [other]) for s in stated))
+            found["false_alarms"].append(is_alarm)
+    shares = {name: share(values) for name, values in found.items()}
+    counts = {"planted": len(found["told"]), "questions": len(rows)}
+    print(json.dumps({"benchmark": "conflicts", "reader": identity, **shares, **counts}))
 
 
 def kind(row: Retrieved) -> str:
     """Return what tells which answers could stand in its place: PopQA's pattern of the question."""
-    words = row.question.split()
-    return " ".join([row.source, *words[:3]]) if row.source == "popqa" else row.source
+    return " ".join([row.source, *row.question.split()[: 3 * (row.source == "popqa")]])
 
 
-def alike(rows: list[Retrieved]) -> dict[str, list[str]]:
-    """Return the answers of the questions of each kind."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        found[kind(row)].append(row.answers[0])
-    return found
-
-
-def plant(result: Any, row: Retrieved, other: str) -> tuple[Document, str] | None:
+def plant(result: Any, row: Retrieved, other: str) -> Document | None:
     """Return the passage of a right answer with ``other`` in its place; None without one."""
     (best, *_) = [c for c in result["candidates"] if c["chosen"]]
     if best["passage"] is None or not contains_answer(best["text"], row.answers):
         return None
     page = result["passages"][best["passage"]]
-    pattern = "|".join(
-        re.escape(a) for a in sorted({best["text"], *row.answers}, key=len)[::-1] if len(a) > 1
-    )
+    answers = sorted({best["text"], *row.answers}, key=len, reverse=True)
+    pattern = "|".join(re.escape(answer) for answer in answers if len(answer) > 1)
     changed = re.sub(rf"\b(?:{pattern})\b", lambda _: other, page.page_content)
-    if changed == page.page_content:
-        return None
-    return Document(changed, metadata=dict(page.metadata)), other
-
-
-def share(values: list[float]) -> list[float]:
-    """Return the mean with its 95 % bootstrap interval."""
-    found = bootstrap_mean(values)
-    return [round(each, 4) for each in (found.value, found.low, found.high)]
+    is_same = changed == page.page_content
+    return None if is_same else page.model_copy(update={"page_content": changed})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ intervals in one line of JSON. Names are those of PopQA's questions (../shared/d
 import json
 import random
 from collections import defaultdict
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -16,10 +16,10 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
+from benchmarks import share
 from reader_training.rows import DATA, lines
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.evaluation.metrics import contains_answer
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.reader import ReaderLLM
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "dated_documents.py"
@@ -31,10 +31,9 @@ NOTES = (
 )
 
 
-def cases() -> list[tuple[list[Document], str, str, str]]:
-    """Return each question's versions, the question, its answer, and its kind."""
-    rng, made = random.Random(0), []
-    rows = [*lines(DATA / "popqa_dev_741.jsonl")][:240]
+def cases() -> Iterator[tuple[list[Document], str, str, str]]:
+    """Yield each question's versions, the question, its answer, and its kind."""
+    rng, rows = random.Random(0), [*lines(DATA / "popqa_dev_741.jsonl")][:240]
     names = iter(rng.sample([row["s_wiki_title"].split(" (")[0] for row in rows], len(rows)))
     for town in f"{TOWNS} Quito Dakar Accra".split():
         for text, question, verbs in NOTES:
@@ -45,35 +44,21 @@ def cases() -> list[tuple[list[Document], str, str, str]]:
             ]
             rng.shuffle(versions)
             now, then = verbs.split()
-            made.append((versions, question.format(now, town, ""), said[2], "now"))
-            when = f" in {years[1]}"
-            made.append((versions, question.format(then, town, when), said[1], "a year"))
-    return made
-
-
-def given(found: list[Document], query: str) -> list[Document]:
-    return found
-
-
-def main() -> None:
-    """Answer all questions in four ways."""
-    current = run_path(str(EXAMPLE))["current"]
-    llm, right = ReaderLLM.load(), defaultdict[str, list[float]](list)
-    for versions, question, answer, kind in cases():
-        for in_text in (False, True):
-            found = [
-                Document(f"As of {v.metadata['date']}: {v.page_content}", metadata=v.metadata)
-                if in_text else v
-                for v in versions
-            ]  # fmt: skip
-            every: Any = RunnableLambda(partial(given, found))
-            for way, retriever in (("all", every), ("newest", current(every))):
-                said = create_self_rag(llm, retriever).invoke({"question": question})["answer"]
-                name = f"{way}{', date in the text' if in_text else ''}: {kind}"
-                right[name].append(float(contains_answer(said, [answer])))
-    shares = {name: [round(x, 3) for x in bootstrap_mean(hits)[:3]] for name, hits in right.items()}
-    print(json.dumps({"benchmark": "dates", **shares}))
+            yield versions, question.format(now, town, ""), said[2], "now"
+            yield versions, question.format(then, town, f" in {years[1]}"), said[1], "a year"
 
 
 if __name__ == "__main__":
-    main()
+    current = run_path(str(EXAMPLE))["current"]
+    llm, right = ReaderLLM.load(), defaultdict[str, list[bool]](list)
+    for versions, question, answer, kind in cases():
+        dated = [
+            Document(f"As of {v.metadata['date']}: {v.page_content}", metadata=v.metadata)
+            for v in versions
+        ]
+        for note, found in (("", versions), (", date in the text", dated)):
+            every: Any = RunnableLambda(lambda query: found)  # noqa: B023
+            for way, retriever in (("all", every), ("newest", current(every))):
+                said = create_self_rag(llm, retriever).invoke({"question": question})["answer"]
+                right[f"{way}{note}: {kind}"].append(contains_answer(said, [answer]))
+    print(json.dumps({"benchmark": "dates", **{name: share(hits) for name, hits in right.items()}}))

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from itertools import islice
@@ -29,25 +29,17 @@ from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
 
+from benchmarks import documents, share
 from benchmarks.own_documents.__main__ import QUESTIONS as OWN
 from benchmarks.own_documents.files import write_texts
+from reader_training import rows
 from reader_training.evaluate import expected_error, for_calibration
-from reader_training.rows import (
-    DATA,
-    Row,
-    encyclopedia,
-    lines,
-    natural_questions,
-    pages,
-    real_rows,
-    split_of,
-    tidy,
-)
+from reader_training.rows import DATA, lines, tidy
 from selfcorrect_rag.evaluation.methods import open_method, read_specs
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.report import score_run
 from selfcorrect_rag.evaluation.runner import run_methods
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
+from selfcorrect_rag.evaluation.statistics import compare_all
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
@@ -61,37 +53,25 @@ METHODS = (
     "likelihood=self_rag:weight_isrel=0,weight_issup=0,weight_isuse=0",
     *("self_rag", "crag", "self_crag", "instruct_rag"),
 )
+# The papers' order: the first of each pair is better.
 PAIRS = (
-    ("self_crag", "self_rag"),
-    ("self_rag", "rag"),
-    ("self_rag", "rag_first"),
-    ("self_rag", "likelihood"),
-    ("crag", "rag"),
-    ("crag", "rag_first"),
-    ("instruct_rag", "ralm"),
+    *(("self_crag", "self_rag"), ("self_rag", "rag"), ("self_rag", "rag_first")),
+    *(("self_rag", "likelihood"), ("crag", "rag"), ("crag", "rag_first"), ("instruct_rag", "ralm")),
 )
-"""The papers' order: the first of each pair is better."""
 PASSAGES = 5
-SPLIT = 3
-"""The fourth of the questions with real retrieval that is for figures alone."""
-REMOVED = 0.4
-"""Share of the questions whose passages are removed in the second table."""
-DEEP = 12
-"""Passages retrieved, so that five are left without those that answer."""
-TIMED = 10
-"""Questions of a set that are asked one at a time, for the seconds."""
-RESAMPLES = 1000
-"""Resamples of an AUC's interval."""
-SENTENCE_END = 40
-"""Characters by which a sentence of a file is recognised."""
+SPLIT = 3  # the fourth of the questions with real retrieval that is for figures alone
+REMOVED = 0.4  # share of the questions whose passages are removed in the second table
+DEEP = 12  # passages retrieved, so that five are left without those that answer
+TIMED = 10  # questions of a set that are asked one at a time, for the seconds
+RESAMPLES = 1000  # of an AUC's interval
+SENTENCE_END = 40  # characters by which a sentence of a file is recognised
 
 
 class Asked(NamedTuple):
-    """A question, and whether a passage is one that answers it."""
+    """A question, and whether a passage is one that answers it, which the second table removes."""
 
     question: Question
     is_gold: Callable[[Document], bool]
-    """Removed in the second table; a set whose questions have their passages removes none."""
 
 
 def question_hash(question: str) -> str:
@@ -104,12 +84,11 @@ def read_sets(most: int | None = None) -> dict[str, list[Asked]]:
     """Read the six sets; of each at most ``most`` questions, drawn by their words."""
     sets = {name: _retrieved(name) for name in ("popqa", "triviaqa", "multihop")}
     sets |= {"nq": _nq(), "hotpotqa": _hotpotqa(), "files": _own_files()}
-    chosen = {}
     for name, asked in sets.items():
         ranked = sorted(asked, key=lambda each: question_hash(each.question.question))[:most]
         ids = {each.question.id for each in ranked}
-        chosen[name] = [each for each in asked if each.question.id in ids]
-    return chosen
+        sets[name] = [each for each in asked if each.question.id in ids]
+    return sets
 
 
 def _retrieved_rows(name: str) -> list[dict[str, Any]]:
@@ -121,20 +100,18 @@ def _retrieved(name: str) -> list[Asked]:
     """Read the questions of split 3, each with the five best passages that were found for it."""
     found = []
     for number, row in enumerate(_retrieved_rows(name)):
-        if split_of(row["question"]) == SPLIT:
-            pages = row["passages"][:PASSAGES]
-            passages = tuple(Document(p["text"], metadata={"title": p["title"]}) for p in pages)
-            answers = tuple(row["answers"])
-            question = Question(f"{name}-{number}", row["question"], answers, passages)
-            found.append(Asked(question, lambda passage: False))
+        if rows.split_of(row["question"]) == SPLIT:
+            passages = documents((p["title"], p["text"]) for p in row["passages"][:PASSAGES])
+            given = row["question"], tuple(row["answers"]), tuple(passages)
+            found.append(Asked(Question(f"{name}-{number}", *given), lambda passage: False))
     return found
 
 
 def _nq() -> list[Asked]:
-    kept = [row for row in real_rows().held_out if row.source == "nq"]
+    kept = [row for row in rows.real_rows().held_out if row.source == "nq"]
 
-    def is_page(row: Row, document: Document) -> bool:
-        return (document.metadata["title"], document.page_content) == (row.title, row.passage)
+    def is_page(row: rows.Row, page: Document) -> bool:
+        return (page.metadata["title"], page.page_content) == (row.title, row.passage)
 
     return [
         Asked(Question(f"nq-{number}", row.question, row.answers), partial(is_page, row))
@@ -143,13 +120,15 @@ def _nq() -> list[Asked]:
 
 
 def _hotpotqa() -> list[Asked]:
-    rows = json.loads((DATA / "hotpotqa_train100.json").read_text(encoding="utf-8"))
+    def has_title(titles: set[str], passage: Document) -> bool:
+        return passage.metadata["title"] in titles
+
     return [
         Asked(
             Question(f"hotpotqa-{row['_id']}", row["question"], (row["answer"],)),
-            partial(_has_title, {title for title, _ in row["supporting_facts"]}),
+            partial(has_title, {title for title, _ in row["supporting_facts"]}),
         )
-        for row in rows
+        for row in json.loads((DATA / "hotpotqa_train100.json").read_text(encoding="utf-8"))
         if row["answer"] not in ("yes", "no")
     ]
 
@@ -165,10 +144,6 @@ def _own_files() -> list[Asked]:
     return found
 
 
-def _has_title(titles: set[str], passage: Document) -> bool:
-    return passage.metadata["title"] in titles
-
-
 def _states(row: Mapping[str, Any], passage: Document) -> bool:
     """Whether a passage of the file has the answer and one end of the sentence that says so."""
     text, sentence = tidy(passage.page_content), tidy(row["sentence"])
@@ -181,29 +156,22 @@ def make_index(name: str, work: Path) -> Index:
     """Make the index of a set's corpus once; one under its own name is whole."""
     corpus = name if name in ("files", "multihop") else "pages"
     folder = work / "indexes" / corpus
-    if not folder.exists():
-        part = folder.with_suffix(".part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.parent.mkdir(parents=True, exist_ok=True)
-        Index(part).add(_corpus(corpus, work))
-        part.rename(folder)
-    return Index(folder)
-
-
-def _corpus(name: str, work: Path) -> Iterator[Document]:
-    if name == "files":
-        folder = work / "files"
-        folder.mkdir(parents=True, exist_ok=True)
-        write_texts(folder)
-        yield from load([folder], print)
-        return
-    if name == "multihop":
-        rows = _retrieved_rows(name)
-        pooled = [(p["title"], p["text"]) for row in rows for p in row["passages"]]
+    if folder.exists():
+        return Index(folder)
+    part = folder.with_suffix(".part")
+    shutil.rmtree(part, ignore_errors=True)
+    if corpus == "files":
+        (work / "files").mkdir(parents=True, exist_ok=True)
+        write_texts(work / "files")
+        Index(part).add(load([work / "files"], print))
     else:
-        pooled = [*((row.title, row.passage) for row in natural_questions()), *pages()]
-    for title, text in dict.fromkeys([*pooled, *encyclopedia()]):
-        yield Document(text, metadata={"title": title})
+        if corpus == "multihop":
+            found = [(p["title"], p["text"]) for r in _retrieved_rows(name) for p in r["passages"]]
+        else:
+            found = [*((r.title, r.passage) for r in rows.natural_questions()), *rows.pages()]
+        Index(part).add(documents(dict.fromkeys([*found, *rows.encyclopedia()])))
+    part.rename(folder)
+    return Index(folder)
 
 
 def retrieve(asked: Sequence[Asked], index: Index) -> tuple[list[Question], list[Question]]:
@@ -241,9 +209,7 @@ class RememberingReader(Reader):
 
 def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, Any]) -> Any:
     """Run all methods on a set, and return its figures."""
-    questions = [each.question for each in asked]
-    without: list[Question] = []
-    web = "none"
+    questions, without, web = [each.question for each in asked], list[Question](), "none"
     if name not in ("popqa", "triviaqa"):
         index = make_index(name, work)
         web = str(index.path)
@@ -254,34 +220,43 @@ def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, 
     never = {} if "model" in config else {"answer_above": 0.0}
 
     def run(kind: str, some: Sequence[Question], by: Reader, given: Mapping[str, Any]) -> Run:
-        print(f"{name}, {kind}", file=sys.stderr)
+        def show_progress(outcome: Outcome, left: int) -> None:
+            if left % 200 == 0:
+                print(f"{name}, {kind}: {left} left", file=sys.stderr, flush=True)
+
         # The index is not opened, since the questions have their passages; it is not the demo's.
         with Parts(ServingConfig(**config, **given, web=web, index=work)) as parts:
             parts.retriever, parts.reader = (lambda query: []), by
             methods = [open_method(spec, parts) for spec in read_specs(METHODS)]
-            out = work / "runs" / f"{name}-{kind}"
-            concurrency = 1 if kind == "timed" else 4
-            return run_methods(some, methods, out, concurrency=concurrency, on_done=_show_progress)
+            out, many = work / "runs" / f"{name}-{kind}", 1 if kind == "timed" else 4
+            return run_methods(some, methods, out, concurrency=many, on_done=show_progress)
+
+    def holds_answer(each: Asked, passage: Document) -> bool:
+        if name == "files":  # the sentence that says it
+            return each.is_gold(passage)
+        text = f"{title_of(passage)}. {passage.page_content}"
+        return contains_answer(text, each.question.answers)
 
     whole = run("whole", questions, reader, never)
     holds = {
-        each.question.id: [_holds(each, name, passage) for passage in question.passages or ()]
+        question.id: [holds_answer(each, passage) for passage in question.passages or ()]
         for each, question in zip(asked, questions, strict=True)
     }
     removed = run("without", without, reader, never) if without else None
     shipped = whole if "model" in config else run("shipped", questions, reader, {})
     timed = run("timed", questions[:TIMED], Reader.load(), never)
     answered = {question.id for question in questions if question.answers}
+    known = _restrict(whole, answered)
     return {
         "questions": len(questions),
         "with_answers": len(answered),
-        "answerable": _mean([any(some) for key, some in holds.items() if key in answered]),
+        "answerable": share(any(some) for key, some in holds.items() if key in answered),
         "hashes": [question_hash(question.question)[:16] for question in questions],
-        "whole": figures(_restrict(whole, answered)),
+        "whole": figures(known),
         "removed": figures(_restrict(replace(whole, removed), answered)) if removed else None,
         "shipped": shipped_figures(shipped, holds),
-        "confidence": confidence_figures(_restrict(whole, answered)),
-        "evaluator": evaluator_figures(_restrict(whole, answered), holds),
+        "confidence": confidence_figures(known),
+        "evaluator": evaluator_figures(known, holds),
         "seconds": {
             method: round(sum(o.seconds for o in timed.of(method)) / len(timed.questions), 3)
             for method in timed.methods
@@ -289,68 +264,52 @@ def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, 
     }
 
 
-def _show_progress(outcome: Outcome, left: int) -> None:
-    if left % 200 == 0:
-        print(f"{left} left", file=sys.stderr, flush=True)
-
-
-def _holds(asked: Asked, name: str, passage: Document) -> bool:
-    """Whether a passage holds an answer; of the own files it is the sentence that says it."""
-    if name == "files":
-        return asked.is_gold(passage)
-    return contains_answer(f"{title_of(passage)}. {passage.page_content}", asked.question.answers)
-
-
 def _restrict(run: Run, ids: set[str]) -> Run:
-    return run._replace(
-        questions=[question for question in run.questions if question.id in ids],
-        outcomes=[outcome for outcome in run.outcomes if outcome.id in ids],
-    )
+    questions = [question for question in run.questions if question.id in ids]
+    return run._replace(questions=questions, outcomes=[o for o in run.outcomes if o.id in ids])
 
 
 def replace(whole: Run, some: Run) -> Run:
-    """A run with the outcomes of another one in place of its own, for the questions of that one."""
+    """Return a run with the outcomes of another one in place of its own, for its questions."""
     other = {(outcome.method, outcome.id): outcome for outcome in some.outcomes}
-    outcomes = [other.get((o.method, o.id), o) for o in whole.outcomes]
-    return whole._replace(outcomes=outcomes)
+    return whole._replace(outcomes=[other.get((o.method, o.id), o) for o in whole.outcomes])
 
 
 def figures(run: Run) -> dict[str, Any]:
-    """Each method's mean match with its interval, its calls, and the papers' order."""
-    scored = score_run(run, "match")
-    methods = {}
-    for name, rows in scored.items():
-        outcomes = run.of(name)
-        methods[name] = {
-            "match": _mean([value for value in rows.values() if value is not None]),
-            "calls": round(sum(o.model_calls for o in outcomes) / len(outcomes), 2),
-        }
+    """Return each method's mean match with its interval, its calls, and the papers' order."""
+    scored, methods = score_run(run, "match"), {}
+    for name, by_question in scored.items():
+        calls = [outcome.model_calls for outcome in run.of(name)]
+        match = share(value for value in by_question.values() if value is not None)
+        methods[name] = {"match": match, "calls": round(sum(calls) / len(calls), 2)}
     return {"methods": methods, "pairs": [pair._asdict() for pair in compare_all(scored, PAIRS)]}
 
 
 def shipped_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """Each method's shares of right, wrong and refused of all questions, and how many it refuses of
-    those of which no passage holds an answer."""
+    """Return each method's shares of right, wrong and refused of all questions, and how many it
+    refuses of those of which no passage holds an answer."""
     answers = {question.id: question.answers for question in run.questions}
     found: dict[str, dict[str, Any]] = {}
     for method in run.methods:
-        outcomes = run.of(method)
-        refused = [o.refused or bool(o.error) for o in outcomes]
-        right = [
-            not no and contains_answer(o.answer, answers[o.id])
-            for no, o in zip(refused, outcomes, strict=True)
-        ]
-        wrong = [not (no or yes) for no, yes in zip(refused, right, strict=True)]
-        unheld = [no for no, o in zip(refused, outcomes, strict=True) if not any(holds[o.id])]
-        shares = {"right": right, "wrong": wrong, "refused": refused, "refused_unheld": unheld}
-        found[method] = {key: _mean(values) for key, values in shares.items() if values}
+        marks: dict[str, list[bool]] = {"right": [], "wrong": [], "refused": []}
+        unheld = []
+        for o in run.of(method):
+            is_refused = o.refused or bool(o.error)
+            is_right = not is_refused and contains_answer(o.answer, answers[o.id])
+            marks["refused"].append(is_refused)
+            marks["right"].append(is_right)
+            marks["wrong"].append(not (is_refused or is_right))
+            if not any(holds[o.id]):
+                unheld.append(is_refused)
+        shares = {**marks, "refused_unheld": unheld}
+        found[method] = {key: share(values) for key, values in shares.items() if values}
         found[method]["unheld"] = len(unheld)
     return found
 
 
 def confidence_figures(run: Run) -> dict[str, Any]:
-    """Self-RAG's mean confidence in its answer, the share that is right, and how far they are
-    apart in ten bins (expected calibration error)."""
+    """Return Self-RAG's mean confidence in its answer, the share that is right, and how far they
+    are apart in ten bins (expected calibration error)."""
     answers = {question.id: question.answers for question in run.questions}
     marks = [
         (float(candidate["sequence_probability"]), contains_answer(o.answer, answers[o.id]))
@@ -358,54 +317,40 @@ def confidence_figures(run: Run) -> dict[str, Any]:
         for candidate in o.candidates
         if candidate["chosen"] and candidate["sequence_probability"] is not None
     ]
-    return {
-        "answers": len(marks),
-        "confidence": _mean([sure for sure, _ in marks]),
-        "right": _mean([right for _, right in marks]),
-        "error": round(expected_error(marks), 3),
-    }
+    sure, right = (share(column) for column in zip(*marks, strict=True))
+    error = round(expected_error(marks), 3)
+    return {"answers": len(marks), "confidence": sure, "right": right, "error": error}
 
 
 def evaluator_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """AUC of CRAG's grades and of a title rule, for whether a passage holds an answer.
+    """Return the AUC of CRAG's grades and of a title rule, for whether a passage holds an answer.
 
     The rule: a passage is relevant if the question names its title. Intervals and the difference
     are by bootstrap over questions.
     """
     import numpy as np
 
-    passages = {question.id: question.passages or () for question in run.questions}
-    rows = []
+    questions, graded = {question.id: question for question in run.questions}, []
     for outcome in run.of("crag"):
-        some = passages[outcome.id]
-        if len(outcome.grades) == len(some):
-            asked = next(q.question for q in run.questions if q.id == outcome.id)
-            titles = [float(contains_answer(asked, [title_of(passage)])) for passage in some]
-            rows.append((outcome.grades, titles, holds[outcome.id]))
+        question = questions[outcome.id]
+        passages = question.passages or ()
+        if len(outcome.grades) == len(passages):
+            named = (contains_answer(question.question, [title_of(page)]) for page in passages)
+            titles = map(float, named)
+            graded.append(list(zip(outcome.grades, titles, holds[outcome.id], strict=True)))
 
-    def measure(picked: Sequence[int]) -> tuple[float, float]:
-        grades, titles, held = (
-            [value for i in picked for value in rows[i][column]] for column in range(3)
-        )
-        labels = list(map(float, held))
-        if len(set(labels)) < 2:  # a resample of few questions, which the interval leaves out
-            return np.nan, np.nan
-        by_grade, by_title = (list(zip(some, labels, strict=True)) for some in (grades, titles))
-        return auc(by_grade), auc(by_title)
+    def measure(picked: Sequence[int]) -> tuple[float, float, float]:
+        marks = [(grade, title, float(held)) for i in picked for grade, title, held in graded[i]]
+        if len({held for *_, held in marks}) < 2:  # a resample that the interval leaves out
+            return np.nan, np.nan, np.nan
+        by_grade, by_title = auc([(g, h) for g, _, h in marks]), auc([(t, h) for _, t, h in marks])
+        return by_grade, by_title, by_grade - by_title
 
-    draws = np.random.default_rng(0).integers(len(rows), size=(RESAMPLES, len(rows))).tolist()
-    resampled = np.array([measure(picked) for picked in draws])
-    resampled = np.column_stack([resampled, resampled[:, 0] - resampled[:, 1]])
-    graded, titled = measure(range(len(rows)))
-    ends = np.nanpercentile(resampled, [2.5, 97.5], axis=0)
-    found = np.vstack([(graded, titled, graded - titled), ends]).T.round(3).tolist()
+    draws = np.random.default_rng(0).integers(len(graded), size=(RESAMPLES, len(graded))).tolist()
+    ends = np.nanpercentile([measure(picked) for picked in draws], [2.5, 97.5], axis=0)
+    found = np.vstack([measure(range(len(graded))), ends]).T.round(3).tolist()
     names = ("grades", "title_rule", "difference")
-    return {"questions": len(rows), **dict(zip(names, found, strict=True))}
-
-
-def _mean(values: Sequence[float]) -> list[float | None]:
-    found = bootstrap_mean([float(value) for value in values])
-    return [round(found.value, 6), *found.ends]
+    return {"questions": len(graded), **dict(zip(names, found, strict=True))}
 
 
 def main() -> None:

@@ -2,11 +2,10 @@
 
     python -m benchmarks.gpu [--size toy] [--parts evaluator training] [--out build/gpu.json]
 
-Models have real sizes and random weights, texts are files of this repository or random words, seeds
-are fixed. Each part runs in a new process for at most its time in `LIMITS`, and prints one line of
-JSON; ``--out`` has all lines. A part that fails or takes too long has ``error`` beside the figures
-that it got to, and the next one goes on. ``--size toy`` runs the same code in a minute or two on a
-CPU. Nothing has run on a GPU yet.
+Models have real sizes and random weights, texts are files of this repository or random words. Each
+part runs in a new process for at most its time in `LIMITS`, and prints one line of JSON. A part
+that fails or takes too long has ``error`` beside the figures that it got to. ``--size toy`` runs
+the same code in a minute or two on a CPU. docs/performance.md says what a machine needs.
 
 machine       the device, and the versions of Python, torch, transformers and vLLM
 evaluator     T5-large: pairs a second of the papers' loop (one at a time, padded to 512, float32),
@@ -17,11 +16,6 @@ training      optimizer steps a second of `train critic` and `train generator` w
 vllm          the same questions on vLLM, all at once, with the figures of benchmarks/vllm.py; the
               share of the arithmetic peak at which prompts are computed; and the long form.
               No test runs this part: on a CPU try ``--size toy --parts vllm`` in vLLM's environment
-
-A machine needs torch for CUDA, transformers, peft, accelerate and pytest, and vLLM for its part. If
-it has no network, run ``make gpu-wheels`` elsewhere and copy ``build/gpu-wheels`` (14 MB; Python
-3.12, x86-64) with the tree: ``make gpu`` installs them into ``build/gpu-site``. vLLM's wheel, and
-what it needs, goes into that folder too; ``split`` and ``cat`` it if it is too large for one copy.
 """
 
 import argparse
@@ -30,7 +24,6 @@ import gc
 import json
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -39,24 +32,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import packages_distributions, version
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from benchmarks import vllm as engines
 from benchmarks.grading import LARGE, official_score, random_model, trained_tokenizer
-from benchmarks.vllm import (
-    CPU,
-    CPU_ENVIRONMENT,
-    SHORT,
-    Watched,
-    compare,
-    costs,
-    questions,
-    random_llama,
-)
 from reader_training.rows import QUESTIONS, lines
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import T5Evaluator, TransformersReflectionLLM
@@ -69,7 +53,7 @@ PEAK_FLOPS = 989e12
 """Dense bfloat16 operations a second of an H100 or H200 (SXM), by their data sheets."""
 WORDS = 19
 """Words of a passage, which make a prompt of some 220 tokens."""
-CONTEXT: Any = {**SHORT, "segment_tokens": 32}
+CONTEXT: Any = {**engines.SHORT, "segment_tokens": 32}
 Figures = Iterator[dict[str, Any]]
 
 
@@ -86,19 +70,14 @@ class Size(NamedTuple):
     seconds: float  # for which each figure is measured, after a warm-up
 
 
-def llama(hidden: int, inner: int, layers: int, heads: int, kv_heads: int) -> dict[str, int]:
-    sizes = {"hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers}
-    return {**sizes, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
-
-
 ENGINE = {"dtype": "bfloat16", "max_model_len": 4096, "gpu_memory_utilization": 0.85}
-SMOLLM2 = {**llama(576, 1536, 30, 9, 3), "vocab_size": 49_152, "tie_word_embeddings": True}
-LLAMAS = {"7b": llama(4096, 11008, 32, 32, 32), "135m": SMOLLM2}
+SMOLLM2 = {**engines.llama(576, 1536, 30, 9, 3), "vocab_size": 49_152, "tie_word_embeddings": True}
+LLAMAS = {"7b": engines.llama(4096, 11008, 32, 32, 32), "135m": SMOLLM2}
 TINY_T5 = {"d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 2, "num_heads": 2}
-TINY = {"tiny": {**llama(64, 96, 2, 2, 2), "vocab_size": 512}}
+TINY = {"tiny": {**engines.llama(64, 96, 2, 2, 2), "vocab_size": 512}}
 SIZES = {
     "full": Size("cuda", torch.bfloat16, LARGE, LLAMAS, ENGINE, 100, batch=32, seconds=6.0),
-    "toy": Size("cpu", torch.float32, TINY_T5, TINY, CPU, 4, batch=4, seconds=0.2),
+    "toy": Size("cpu", torch.float32, TINY_T5, TINY, engines.CPU, 4, batch=4, seconds=0.2),
 }
 
 
@@ -130,8 +109,8 @@ def evaluator(size: Size) -> Figures:
 
 def transformers(size: Size) -> Figures:
     sizes, *_ = size.llamas.values()
-    model, words = random_llama(sizes, size.device, size.dtype)
-    asked, usage = cycle(questions(size.questions, WORDS)), dict[str, Any]()
+    model, words = engines.random_llama(sizes, size.device, size.dtype)
+    asked, usage = cycle(engines.questions(size.questions, WORDS)), dict[str, Any]()
     with TransformersReflectionLLM.from_model(model, words) as llm:
         graph: Any = create_self_rag(llm, lambda query: [])
 
@@ -149,18 +128,18 @@ def transformers(size: Size) -> Figures:
 def vllm(size: Size) -> Figures:
     from vllm import SamplingParams
 
-    inputs, (sizes, *_) = questions(size.questions, WORDS), size.llamas.values()
+    inputs, (sizes, *_) = engines.questions(size.questions, WORDS), size.llamas.values()
     with tempfile.TemporaryDirectory() as folder:
-        for part in random_llama(sizes, size.device, size.dtype):
+        for part in engines.random_llama(sizes, size.device, size.dtype):
             part.save_pretrained(folder)
         torch.cuda.empty_cache()
-        with Watched(model=folder, engine=size.engine) as llm:
-            figures = compare(llm, inputs, CONTEXT, rounds=3)
+        with engines.Watched(model=folder, engine=size.engine) as llm:
+            figures = engines.compare(llm, inputs, CONTEXT, rounds=3)
             yield {"questions_per_s": 1 / figures["batch_s"], **figures}
             one = SamplingParams(max_tokens=1, temperature=0.0, detokenize=False)
             prompts = [(ids, one) for ids, _ in llm._asked]
             llm.reset()
-            spent, _ = costs(lambda: llm.drain(prompts))
+            spent, _ = engines.costs(lambda: llm.drain(prompts))
             speed = llm._computed / spent
             hidden, inner = sizes["hidden_size"], sizes["intermediate_size"]
             weights = sizes["num_hidden_layers"] * hidden * (4 * hidden + 3 * inner)
@@ -168,37 +147,39 @@ def vllm(size: Size) -> Figures:
             yield {"prefill_tokens_per_s": speed, "prefill_share_of_peak": share}
             graph: Any = create_self_rag(llm, lambda query: [])
             some, long = inputs[:20], {**CONTEXT, "form": "long"}
-            spent, _ = costs(lambda: asyncio.run(graph.abatch(some, context=long)))
+            spent, _ = engines.costs(lambda: asyncio.run(graph.abatch(some, context=long)))
             yield {"long_questions_per_s": len(some) / spent}
 
 
 def training(size: Size) -> Figures:
-    text = questions(1, 45)[0]["documents"][0].page_content  # rows get some 600 tokens
+    text = engines.questions(1, 45)[0]["documents"][0].page_content  # rows get some 600 tokens
     output = f"[Retrieval]<paragraph>{text}</paragraph>[Relevant]{text}[Fully supported][Utility:5]"
     critic = {"instruction": f"Is it relevant? {text}", "input": text, "token": "[Relevant]"}
-    numbers = range(8 * size.batch)
-    parts = {0: "development", 1: "test"}
-    rows: dict[str, list[dict[str, str]]] = {
-        "critic": [{**critic, "key": str(i), "part": parts.get(i, "train")} for i in numbers],
-        "generator": [{"instruction": f"What is {i}?", "output": output} for i in numbers],
-    }
+    numbers, parts = range(8 * size.batch), {0: "development", 1: "test"}
     common: dict[str, Any] = {"batch_size": size.batch, "lora_rank": 16, "num_train_epochs": 1000}
     common |= {"per_device_batch_size": size.batch // 4, "trainer": {"disable_tqdm": True}}
-    trainings: dict[str, Any] = {
-        "critic": (train_critic, CriticOptions),
-        "generator": (train_generator, GeneratorOptions),
+    trainings: dict[str, tuple[Any, Any, list[dict[str, str]]]] = {
+        "critic": (
+            *(train_critic, CriticOptions),
+            [{**critic, "key": str(i), "part": parts.get(i, "train")} for i in numbers],
+        ),
+        "generator": (
+            *(train_generator, GeneratorOptions),
+            [{"instruction": f"What is {i}?", "output": output} for i in numbers],
+        ),
     }
-    for name, sizes in size.llamas.items():
-        for kind, (train, options) in trainings.items():
-            with tempfile.TemporaryDirectory() as folder:
-                data = Path(folder, "rows.jsonl")
-                data.write_text("".join(json.dumps(row) + "\n" for row in rows[kind]), "utf-8")
-                given = options(data=data, out=Path(folder, "out"), **common)
-                run = partial(train, given, base=random_llama(sizes, size.device, size.dtype))
-                yield {f"{kind}_{name}_steps_per_s": steps_per_second(run, size.seconds)}
-                del run
-            gc.collect()
-            torch.cuda.empty_cache()
+    for (name, sizes), (kind, (train, options, rows)) in product(
+        size.llamas.items(), trainings.items()
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder, "rows.jsonl")
+            data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+            given = options(data=data, out=Path(folder, "out"), **common)
+            run = partial(train, given, base=engines.random_llama(sizes, size.device, size.dtype))
+            yield {f"{kind}_{name}_steps_per_s": steps_per_second(run, size.seconds)}
+            del run
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 PARTS = {part.__name__: part for part in (machine, evaluator, transformers, training, vllm)}
@@ -253,23 +234,18 @@ def measure(name: str, size: str) -> None:
 def run_part(name: str, size: str, limit: float) -> dict[str, Any]:
     """Run a part in a new process for at most ``limit`` seconds, and return what it printed."""
     code = f"from benchmarks.gpu import measure; measure({name!r}, {size!r})"
-    environment = {**os.environ, **(CPU_ENVIRONMENT if size == "toy" else {})}
+    # GNU's timeout also ends the processes that the part starts.
+    command = ["timeout", "--signal=KILL", f"{max(limit, 0.01)}", sys.executable, "-c", code]
+    environment = {**os.environ, **(engines.CPU_ENVIRONMENT if size == "toy" else {})}
     started, found = time.perf_counter(), dict[str, Any](part=name)
-    own: Any = {"env": environment, "start_new_session": True}  # what it starts ends with it
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, **own
-    )
-    try:
-        printed, _ = process.communicate(timeout=limit)
-        if process.returncode:
-            found["error"] = f"its process ended with {process.returncode}"
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        printed, _ = process.communicate()
-        found["error"] = f"it took longer than {limit:.0f} s"
-    for line in printed.splitlines():
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    seconds = time.perf_counter() - started
+    if done.returncode:
+        late, ended = f"it took longer than {limit:.0f} s", f"its process ended: {done.returncode}"
+        found["error"] = late if seconds >= limit else ended
+    for line in done.stdout.splitlines():
         found |= json.loads(line) if line.startswith('{"part": ') else {}
-    found["seconds"] = time.perf_counter() - started
+    found["seconds"] = seconds
     return {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in found.items()}
 
 

@@ -3,13 +3,14 @@
 Three corpora: the thirty files of benchmarks/own_documents (a hit is a passage with the answer),
 and the pooled passages of NQ-open and PopQA in ../shared/data (a hit is a passage that the row
 marks as supporting). Each figure has its 95 % bootstrap interval; "hybrid_minus_..." are paired
-differences. Ends in one line of JSON.
+differences. ``passages_per_cpu_s`` is the speed of indexing. Ends in one line of JSON.
 """
 
 import argparse
 import json
 import random
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,10 +18,10 @@ from typing import Any, get_args
 
 from langchain_core.documents import Document
 
+from benchmarks import documents, share
 from benchmarks.own_documents.__main__ import QUESTIONS, is_right
 from benchmarks.own_documents.files import write_texts
-from reader_training.rows import DATA, lines
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean
+from reader_training.rows import DATA, lines, tidy
 from selfcorrect_rag.search import Index, index_paths
 from selfcorrect_rag.search.index import Ranking
 
@@ -34,34 +35,31 @@ def own_documents(index: Index) -> list[Question]:
 
     Files that are not on this machine are named, and nothing is asked about them.
     """
-
-    def is_hit(row: dict[str, Any], found: Document) -> bool:
-        return is_right(found.page_content, row)
-
     with tempfile.TemporaryDirectory() as folder:
         if missing := write_texts(Path(folder)):
             print(f"own_documents: without {', '.join(missing)}", flush=True)
         index_paths([folder], index)
     known = [row for row in lines(QUESTIONS) if row["answers"] and row["file"] not in missing]
-    return [(row["question"], partial(is_hit, row)) for row in known if row["half"] == "open"]
+    return [(r["question"], partial(_states, r)) for r in known if r["half"] == "open"]
+
+
+def _states(row: dict[str, Any], found: Document) -> bool:
+    return is_right(found.page_content, row)
 
 
 def pooled(file: str, passages: str, index: Index) -> list[Question]:
     """Index all passages of a file, and return its questions with a passage that supports one."""
-
-    def is_hit(texts: set[str], found: Document) -> bool:
-        return " ".join(found.page_content.split()) in texts
-
     rows = list(lines(DATA / file))
-    every = {(p["title"], p["text"]) for row in rows for p in row[passages]}
-    index.add(Document(text, metadata={"title": title}) for title, text in sorted(every))
-    asked: list[Question] = []
-    for row in rows:
-        gold = [p["text"] for p in row[passages] if p.get("is_supporting", True)]
-        if gold:
-            texts = {" ".join(text.split()) for text in gold}
-            asked.append((row["question"], partial(is_hit, texts)))
-    return asked
+    index.add(documents(sorted({(p["title"], p["text"]) for row in rows for p in row[passages]})))
+    return [
+        (row["question"], partial(_is_one_of, gold))
+        for row in rows
+        if (gold := {tidy(p["text"]) for p in row[passages] if p.get("is_supporting", True)})
+    ]
+
+
+def _is_one_of(texts: set[str], found: Document) -> bool:
+    return tidy(found.page_content) in texts
 
 
 CORPORA: dict[str, Callable[[Index], list[Question]]] = {
@@ -76,37 +74,33 @@ def measure(index: Index, questions: Sequence[Question]) -> dict[str, Any]:
     hits: dict[tuple[str, int], list[float]] = {}
     for asked, is_hit in questions:
         for ranking in get_args(Ranking):
-            found = index.search(asked, max(DEPTHS), ranking=ranking)
-            first = next((place for place, d in enumerate(found) if is_hit(d)), len(found) + 99)
+            found = [is_hit(d) for d in index.search(asked, max(DEPTHS), ranking=ranking)]
             for depth in DEPTHS:
-                hits.setdefault((ranking, depth), []).append(float(first < depth))
+                hits.setdefault((ranking, depth), []).append(any(found[:depth]))
     figures: dict[str, Any] = {"questions": len(questions), "passages": len(index)}
     for (ranking, depth), values in hits.items():
-        figures[f"{ranking}@{depth}"] = _with_ends(values)
+        figures[f"{ranking}@{depth}"] = share(values)
         if ranking != "hybrid":
             pairs = zip(hits["hybrid", depth], values, strict=True)
-            figures[f"hybrid_minus_{ranking}@{depth}"] = _with_ends([a - b for a, b in pairs])
+            figures[f"hybrid_minus_{ranking}@{depth}"] = share(a - b for a, b in pairs)
     return figures
-
-
-def _with_ends(values: Sequence[float]) -> list[float]:
-    found = bootstrap_mean(list(values))
-    return [round(number, 3) for number in (found.value, found.low, found.high)]
 
 
 def main() -> None:
     """Measure each corpus in a new index."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", choices=CORPORA, default=list(CORPORA))
-    parser.add_argument("--questions", type=int, help="most questions of a set; by default all")
+    parser.add_argument("--questions", type=int, help="maximum of a set; by default all")
     args = parser.parse_args()
     figures: dict[str, Any] = {}
     for name in args.sets:
         with tempfile.TemporaryDirectory() as place:
-            index = Index(Path(place) / "index")
+            index, started = Index(Path(place) / "index"), time.process_time()
             questions = CORPORA[name](index)
+            speed = len(index) / (time.process_time() - started)
             count = min(args.questions or len(questions), len(questions))
-            figures[name] = measure(index, random.Random(0).sample(questions, count))
+            found = measure(index, random.Random(0).sample(questions, count))
+            figures[name] = {"passages_per_cpu_s": round(speed, 1), **found}
     print(json.dumps(figures))
 
 

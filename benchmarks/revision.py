@@ -19,9 +19,9 @@ from pathlib import Path
 
 from langchain_core.documents import Document
 
+from benchmarks import documents, share
 from reader_training.rows import DATA, lines, mentions
 from selfcorrect_rag.agents import UnsupportedSpan, revise_answer
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.prompts.parts import passage_text
 from selfcorrect_rag.prompts.reading import marks_in, sentence_spans
 from selfcorrect_rag.reader.reader import Passage, Reader
@@ -29,8 +29,6 @@ from selfcorrect_rag.search import Index
 
 FACT = re.compile(r"(?<=\s)(?:[A-Z][\w-]+|\d[\d,]*)\b")
 READER, RANDOM, FOUND = Reader.load(), random.Random(0), defaultdict[str, list[bool]](list)
-
-
 _NAME_OR_NUMBER = re.compile(r"\b(?:[^\W\d_]*[A-Z]\w*|\d[\d.,:]*\d|\d)")
 
 
@@ -94,9 +92,7 @@ def ask_reader(sentence: str, passages: Sequence[Document], question: str) -> st
 def repair_answers(folder: Path) -> None:
     rng, every = random.Random(0), lines(DATA / "popqa_dev_741.jsonl")
     rows = [row for row in every if row["prop"] == "place of birth"][:150]
-    pages = [
-        [Document(p["text"], metadata={"title": p["title"]}) for p in r["paragraphs"]] for r in rows
-    ]
+    pages = [documents((p["title"], p["text"]) for p in r["paragraphs"]) for r in rows]
     index = Index(folder, "bm25")
     index.add(page for some in pages for page in some)
     node = revise_answer(unstated_names, index.as_retriever(k=3), ask_reader)
@@ -118,5 +114,4 @@ if __name__ == "__main__":
     mark_claims()
     with tempfile.TemporaryDirectory() as place:
         repair_answers(Path(place) / "index")
-    ends = {n: bootstrap_mean([*map(float, hits)])[:3] for n, hits in FOUND.items()}
-    print(json.dumps({n: [*(round(x, 3) for x in e), len(FOUND[n])] for n, e in ends.items()}))
+    print(json.dumps({name: [*share(hits), len(hits)] for name, hits in FOUND.items()}))

@@ -1,4 +1,4 @@
-"""Measure what the graph costs on vLLM, against the engine alone and the papers' procedure.
+"""Measure what the graph costs on vLLM beyond the engine alone.
 
 ``python -m benchmarks.vllm``, on a CPU, float32, a random Llama of 4 layers with the 32,016 ids of
 Self-RAG's Llama-2, so that log-probabilities cost what they cost there. Short form, 10 passages.
@@ -9,9 +9,6 @@ flat_s             the same of one flat batch of exactly these requests, sent in
 batch_over_flat    median ratio of the two in a round
 own_python_ms      CPU milliseconds a question of this process beyond the flat batch's; the engine
                    runs in other processes
-papers_over_batch  the papers' procedure over ``batch_s``: it decodes a whole answer with
-                   log-probabilities of the whole vocabulary to decide, then ten with 5,000 each;
-                   here as arrays and without texts, which is the least that it can cost
 """
 
 import argparse
@@ -23,27 +20,30 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import torch
-from langchain_core.documents import Document
 from pydantic import PrivateAttr
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
 
+from benchmarks import documents
 from selfcorrect_rag import create_self_rag
 from selfcorrect_rag.models import VLLMReflectionLLM
-from selfcorrect_rag.prompts import decision_prompt, segment_prompt
 from selfcorrect_rag.reflection import CONTROL_TOKENS
 from tests.conftest import byte_level_tokenizer
 
 CPU_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
 """vLLM's CPU build: engine and graph need a core each, and compiling takes longer than it saves."""
 CPU: dict[str, Any] = {"dtype": "float32", "kv_cache_memory_bytes": 4 << 30, "enforce_eager": True}
-SIZES = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}
-SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 4}
-VOCABULARY, PASSAGES, ANSWER_TOKENS = 32_016, 10, 100
-SHORT: Any = {"form": "short", "mode": "always", "segment_tokens": ANSWER_TOKENS}
+VOCABULARY, PASSAGES = 32_016, 10
+SHORT: Any = {"form": "short", "mode": "always", "segment_tokens": 100}
+
+
+def llama(hidden: int, inner: int, layers: int, heads: int, kv_heads: int) -> dict[str, int]:
+    """Return the fields of a Llama's configuration."""
+    sizes = {"hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers}
+    return {**sizes, "num_attention_heads": heads, "num_key_value_heads": kv_heads}
 
 
 def random_llama(
@@ -52,16 +52,11 @@ def random_llama(
     """Make a random Llama, which writes control tokens now and then and none of the unused ids, and
     its tokenizer; ``sizes`` are fields of its configuration."""
     torch.manual_seed(0)
-    words = byte_level_tokenizer()
-    config = LlamaConfig(
-        **{"vocab_size": VOCABULARY, "max_position_embeddings": 4096, **sizes},
-        bos_token_id=None,
-        eos_token_id=words.eos_token_id,
-    )
-    auto: Any = AutoModelForCausalLM
-    with torch.device(device):
+    words, auto = byte_level_tokenizer(), cast(Any, AutoModelForCausalLM)
+    given = {"vocab_size": VOCABULARY, "max_position_embeddings": 4096, **sizes}
+    config = LlamaConfig(**given, bos_token_id=None, eos_token_id=words.eos_token_id)
+    with torch.device(device), torch.no_grad():
         model = auto.from_config(config, dtype=dtype)
-    with torch.no_grad():
         model.lm_head.weight[len(words) :] = 0
         model.lm_head.weight[words.convert_tokens_to_ids(list(CONTROL_TOKENS))] *= 1.5
     return model, words
@@ -75,15 +70,10 @@ def questions(count: int, words: int = 60) -> list[dict[str, Any]]:
     def text(size: int) -> str:
         return " ".join(draw.choices(known, k=size))
 
-    return [
-        {
-            "question": f"{text(8)}?",
-            "documents": [
-                Document(text(words), metadata={"title": text(2)}) for _ in range(PASSAGES)
-            ],
-        }
-        for _ in range(count)
-    ]
+    def pages() -> list[tuple[str, str]]:
+        return [(text(2), text(words)) for _ in range(PASSAGES)]
+
+    return [{"question": f"{text(8)}?", "documents": documents(pages())} for _ in range(count)]
 
 
 class Watched(VLLMReflectionLLM):
@@ -113,9 +103,6 @@ class Watched(VLLMReflectionLLM):
 
     def drain(self, requests: Sequence[tuple[Sequence[int], Any]]) -> None:
         """Send one batch of requests to the engine itself."""
-        self._runner.run(self._drain(requests))
-
-    async def _drain(self, requests: Sequence[tuple[Sequence[int], Any]]) -> None:
         from vllm.inputs import tokens_input
 
         engine: Any = self._runner.engine
@@ -124,7 +111,10 @@ class Watched(VLLMReflectionLLM):
             async for _ in engine._llm.generate(tokens_input(list(prompt)), params, str(uuid4())):
                 pass
 
-        await asyncio.gather(*(one(*request) for request in requests))
+        async def all_of_them() -> None:
+            await asyncio.gather(*(one(*request) for request in requests))
+
+        self._runner.run(all_of_them())
 
 
 def costs(run: Callable[[], Any]) -> tuple[float, float]:
@@ -136,61 +126,39 @@ def costs(run: Callable[[], Any]) -> tuple[float, float]:
 
 def compare(llm: Watched, inputs: list[Any], context: Any, rounds: int) -> dict[str, float]:
     """Run the graph over ``inputs`` and the flat batch in turn, so that other load on the machine
-    falls on both; return the figures of the module's docstring but the papers'."""
+    falls on both; return the figures of the module's docstring."""
     graph = create_self_rag(llm, lambda query: [])
     graph.batch(inputs[:4], context=context)
-    batches, flats = [], []
+    pairs = []
     for _ in range(rounds):
         llm.reset()
-        batches.append(costs(lambda: asyncio.run(graph.abatch(inputs, context=context))))
+        batch = costs(lambda: asyncio.run(graph.abatch(inputs, context=context)))
         asked = llm._asked
         llm.reset()
-        flats.append(costs(lambda: llm.drain(asked)))  # noqa: B023
-    pairs = list(zip(batches, flats, strict=True))
+        pairs.append((batch, costs(lambda: llm.drain(asked))))  # noqa: B023
     return {
-        "batch_s": median(wall for wall, _ in batches) / len(inputs),
-        "flat_s": median(wall for wall, _ in flats) / len(inputs),
+        "batch_s": median(batch[0] for batch, _ in pairs) / len(inputs),
+        "flat_s": median(flat[0] for _, flat in pairs) / len(inputs),
         "batch_over_flat": median(batch[0] / flat[0] for batch, flat in pairs),
         "own_python_ms": 1000 * median(b[1] - f[1] for b, f in pairs) / len(inputs),
         "requests_a_question": len(asked) / len(inputs),
     }
 
 
-def papers_procedure(llm: Watched, inputs: Sequence[Any]) -> None:
-    """Run Self-RAG's official short form, question by question."""
-    from vllm import SamplingParams
-
-    options: Any = {"temperature": 0.0, "max_tokens": ANSWER_TOKENS}
-    options |= {"detokenize": False, "flat_logprobs": True}
-    decide, write = (SamplingParams(logprobs=n, **options) for n in (VOCABULARY, 5000))
-    for each in inputs:
-        question, documents = each["question"], each["documents"]
-        prompts = [decision_prompt(question)]
-        prompts += [segment_prompt(question, [], documents, "retrieve", i) for i in range(PASSAGES)]
-        first, *rest = [encoded.ids for encoded in llm._tokenizer.encode(prompts)]
-        llm.drain([(first, decide)])
-        llm.drain([(ids, write) for ids in rest])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--papers", type=int, default=3)
     args = parser.parse_args()
     os.environ.update(CPU_ENVIRONMENT)
     with tempfile.TemporaryDirectory() as folder:
-        for part in random_llama({**SIZES, "initializer_range": 0.2}):
+        for part in random_llama({**llama(256, 512, 4, 4, 4), "initializer_range": 0.2}):
             part.save_pretrained(folder)
-        with Watched(model=folder, engine={**CPU, "max_logprobs": -1}) as llm:
-            inputs = questions(args.questions)
-            figures = compare(llm, inputs, SHORT, args.rounds)
-            llm.reset()
-            spent, _ = costs(lambda: papers_procedure(llm, inputs[: args.papers]))
-    figures["papers_over_batch"] = spent / args.papers / figures["batch_s"]
+        with Watched(model=folder, engine=CPU) as llm:
+            figures = compare(llm, questions(args.questions), SHORT, args.rounds)
     rounded = {name: round(value, 4) for name, value in figures.items()}
-    cores = len(os.sched_getaffinity(0))
-    print(json.dumps({"benchmark": "vllm", "questions": args.questions, "cores": cores, **rounded}))
+    counts = {"questions": args.questions, "cores": len(os.sched_getaffinity(0))}
+    print(json.dumps({"benchmark": "vllm", **counts, **rounded}))
 
 
 if __name__ == "__main__":

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import share
 from benchmarks.own_documents.files import write_texts
 from reader_training.rows import lines
 from selfcorrect_rag import create_self_rag
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean
 from selfcorrect_rag.prompts.reading import is_refusal
 from selfcorrect_rag.reader.reader_llm import ReaderLLM
 from selfcorrect_rag.search import Index, index_paths
@@ -55,27 +55,20 @@ def ask(llm: ReaderLLM, folder: Path, rows: Sequence[dict[str, Any]]) -> list[di
             said, seconds = result["answer"], time.process_time() - begun
             passages = " ".join(document.page_content for document in result["passages"])
             refused = is_refusal(said)
+            found = {"said": said, "seconds": seconds, "retrieved": is_right(passages, row)}
             right = is_right(said, row) and not refused
-            found = {"said": said, "seconds": seconds, "refused": refused, "right": right}
-            asked.append({**row, **found, "retrieved": is_right(passages, row)})
+            asked.append({**row, **found, "refused": refused, "right": right})
         return asked
 
 
 def summarise(asked: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Shares, each with the ends of its 95 % bootstrap interval."""
+    """Return shares, each with the ends of its 95 % bootstrap interval."""
     known = [row for row in asked if row["answers"]]
-    shares = {f"{name}_of_answerable": [r[name] for r in known] for name in SHARES}
-    shares["refused_of_unanswerable"] = [row["refused"] for row in asked if not row["answers"]]
-    shares["wrong_of_all"] = [not row["right"] and not row["refused"] for row in asked]
-    means = {name: bootstrap_mean(list(map(float, some))) for name, some in shares.items()}
-    return {
-        "questions": len(asked),
-        **{
-            name: [round(m.value, 3), *(end and round(end, 3) for end in m.ends)]
-            for name, m in means.items()
-        },
-        "cpu_seconds_a_question": round(sum(row["seconds"] for row in asked) / len(asked), 3),
-    }
+    shares = {f"{name}_of_answerable": share(r[name] for r in known) for name in SHARES}
+    shares["refused_of_unanswerable"] = share(r["refused"] for r in asked if not r["answers"])
+    shares["wrong_of_all"] = share(not (row["right"] or row["refused"]) for row in asked)
+    seconds = sum(row["seconds"] for row in asked) / len(asked)
+    return {"questions": len(asked), **shares, "cpu_seconds_a_question": round(seconds, 3)}
 
 
 def main() -> None:
@@ -94,8 +87,7 @@ def main() -> None:
         asked = ask(llm, NOTES, on_notes) + ask(llm, Path(folder), rows)
     if args.rows:
         args.rows.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
-    sets = {half: [row for row in asked if row["half"] == half] for half in halves}
-    figures = {name: summarise(some) for name, some in sets.items()}
+    figures = {half: summarise([row for row in asked if row["half"] == half]) for half in halves}
     print(json.dumps({"benchmark": "own_documents", "missing_files": missing, **figures}))
 
 

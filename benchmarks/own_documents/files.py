@@ -46,13 +46,8 @@ FILES = {
 
 
 def write_texts(folder: Path) -> list[str]:
-    """Write the files into ``folder`` as plain text.
-
-    A file's name is its key, with .md for Markdown and .txt for all else.
-
-    Returns:
-        The keys of those that are not on this machine.
-    """
+    """Write the files into ``folder`` as plain text, each named by its key with .md for Markdown
+    and .txt for all else; return the keys of those that are not on this machine."""
     missing = []
     for key, place in FILES.items():
         try:
