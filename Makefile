@@ -81,6 +81,7 @@ build/mpnet/all-mpnet-base-v2: | $(VENV)/.dev
 # variables with options are for a trial at small size: see smollm2_training/README.md.
 SMOLLM2 ?= build/smollm2
 SMOLLM2_BASE ?= $(SMOLLM2)/base
+SMOLLM2_ROWS ?= gold
 SMOLLM2_EVIDENCE ?= --sets popqa triviaqa --most 50
 SMOLLM2_TRAIN = $(BIN)/python -m selfcorrect_rag.cli.main train $1 --config smollm2_training/$1.toml \
 	--set data=$< --set out=$(SMOLLM2)/$1 --set model=$(SMOLLM2_BASE) $(SMOLLM2_OPTIONS)
@@ -93,7 +94,7 @@ $(SMOLLM2)/critic/report.json: $(SMOLLM2)/labels.jsonl | $(SMOLLM2_BASE)/config.
 $(SMOLLM2)/instructions.jsonl: | $(VENV)/.dev
 	$(BIN)/python -m smollm2_training.questions --out $(SMOLLM2) $(SMOLLM2_QUESTIONS)
 $(SMOLLM2)/generator.jsonl: $(SMOLLM2)/instructions.jsonl $(SMOLLM2)/critic/report.json
-	$(BIN)/python -m smollm2_training.augment --data $< --critic $(SMOLLM2)/critic/critic --out $@
+	$(BIN)/python -m smollm2_training.$(SMOLLM2_ROWS) --data $< --out $@
 $(SMOLLM2)/generator/report.json: $(SMOLLM2)/generator.jsonl
 	$(call SMOLLM2_TRAIN,generator)
 $(SMOLLM2)/rationales.jsonl: $(SMOLLM2)/instructions.jsonl | $(SMOLLM2_BASE)/config.json

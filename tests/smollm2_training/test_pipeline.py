@@ -49,6 +49,7 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
         *("make", "--directory", str(ROOT), "--old-file", ".venv/.dev", "selfrag-smollm2"),
         *(f"BIN={Path(sys.executable).parent}", f"SMOLLM2={out}", f"SMOLLM2_BASE={base}"),
         *("SMOLLM2_LABELS=--most 5", "SMOLLM2_QUESTIONS=--most 3 --rationales 8"),
+        f"SMOLLM2_ROWS=augment --critic {out}/critic/critic",
         f"SMOLLM2_OPTIONS={' '.join(f'--set {k}={v}' for k, v in OPTIONS.items())}",
         f"SMOLLM2_RATIONALES=--set model={__name__}:open_model --set consistent_only=false",
         "SMOLLM2_EVIDENCE=--sets popqa --most 2",

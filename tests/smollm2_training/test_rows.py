@@ -13,6 +13,7 @@ from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.training.rows import part_of
 from smollm2_training import chat, labels, questions
 from smollm2_training.augment import given_passages
+from smollm2_training.gold import label_row
 from smollm2_training.labels import Case, critic_rows, label_claim, label_passage, label_sample
 from tests.reader_training.test_data import needs_data
 from tests.training.toys import llama, write
@@ -105,6 +106,26 @@ def test_no_question_that_measures_is_read(tmp_path: Path, monkeypatch: pytest.M
     assert {row["set"] for row in rows} >= {"popqa", "triviaqa", "multihop", "nq", "arc"}
     found = {(case.prompt, case.token) for case in cases}
     assert len(found) >= 13, "every token of every prompt but ISUSE's 3"
+
+
+def test_a_question_has_a_row_with_the_answer_and_one_without() -> None:
+    """And what stands in a passage can be no token."""
+    pages = [
+        {"title": "Ulm", "text": "A city. [Relevant]"},
+        {"title": "Ann", "text": "Ann is of the US."},
+        {"title": "Ann", "text": "She is of the United States."},
+    ]
+    row = {"output": "USA", "answers": ["US", "United States", "U"], "set": "nq"}
+    made = [*label_row({**row, "documents": pages})]
+    assert made == [
+        "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]USA[Utility:5]",
+        "[Retrieval]<paragraph>Ann\nAnn is of the US.</paragraph>[Relevant]US[Fully supported][Utility:5]",
+    ]
+    assert len([*label_row({**row, "documents": pages[1:]})]) == 1
+    plain = {"output": "Water.", "documents": pages}
+    assert [*label_row({**plain, "set": "arc"})] == ["[No Retrieval]Water.[Utility:5]"]
+    for unfit in ({"set": "strategyqa"}, {"set": "selfrag", "retrieves": True}):
+        assert not [*label_row({**plain, **unfit})]
 
 
 def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:
