@@ -119,7 +119,8 @@ def test_a_question_has_a_row_with_the_answer_and_one_without() -> None:
     made = [*label_row({**row, "documents": pages})]
     assert made == [
         "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]USA[Utility:5]",
-        "[Retrieval]<paragraph>Ann\nAnn is of the US.</paragraph>[Relevant]US[Fully supported][Utility:5]",
+        "[Retrieval]<paragraph>Ann\nAnn is of the US.</paragraph>"
+        "[Relevant]US[Fully supported][Utility:5]",
     ]
     assert len([*label_row({**row, "documents": pages[1:]})]) == 1
     plain = {"output": "Water.", "documents": pages}
