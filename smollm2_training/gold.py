@@ -6,7 +6,7 @@ answer, and the best that does not, so that the generator sees both for one ques
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from selfcorrect_rag.reflection import (
 from selfcorrect_rag.training.rows import as_document
 
 
-def label_row(row: dict[str, Any]) -> Iterator[str]:
+def label_row(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the outputs of a row of ``instructions.jsonl``.
 
     With answers: one for the best passage that states one, which is written as it stands there,
