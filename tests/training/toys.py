@@ -1,6 +1,7 @@
 """Models of random weights, a teacher by rule, and rows for them."""
 
 import json
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable
@@ -60,8 +61,10 @@ class Teacher:
 
 
 def write(path: Path, *rows: object) -> Path:
-    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
-    return path
+    """Write at once: each process of a training writes the rows that the others read."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    part.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in rows))
+    return part.replace(path)
 
 
 def options(kind: type[AnyOptions], folder: Path, rows: Iterable[Any], **given: Any) -> AnyOptions:
