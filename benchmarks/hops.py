@@ -16,14 +16,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from langchain_core.documents import Document
-
+from benchmarks import documents, share
 from benchmarks.evidence import RememberingReader
 from reader_training.rows import DATA, encyclopedia, lines, pages, split_of
 from selfcorrect_rag.evaluation.methods import open_method, read_spec
 from selfcorrect_rag.evaluation.report import score_run
 from selfcorrect_rag.evaluation.runner import run_methods
-from selfcorrect_rag.evaluation.statistics import bootstrap_mean, compare_all
+from selfcorrect_rag.evaluation.statistics import compare_all
 from selfcorrect_rag.evaluation.tasks import Question
 from selfcorrect_rag.search import Index
 from selfcorrect_rag.search.two_hop import ReaderBridges, two_hop
@@ -52,16 +51,15 @@ def read_sets(development: bool) -> dict[str, tuple[list[Question], list[tuple[s
         (row["question"], [row["answer"], *row.get("answer_aliases", ())])
         for row in [*hotpot, *musique]
     ]
-    kept = {"2wiki": ({0, 1} if development else {3}), "hotpotqa_musique": {2, 3}}
-    if development:
-        kept["hotpotqa_musique"] = {0, 1}
+    measured = {"hotpotqa_musique": {2, 3}, "2wiki": {3}}
     found = {"hotpotqa_musique": (mixed, pages()), "2wiki": (two_wiki, theirs)}
     return {
         name: (
             [
                 Question(f"{name}-{number}", question, tuple(answers))
                 for number, (question, answers) in enumerate(asked)
-                if split_of(question) in kept[name] and not {"yes", "no"} & set(answers)
+                if split_of(question) in ({0, 1} if development else measured[name])
+                and not {"yes", "no"} & set(answers)
             ],
             list(dict.fromkeys([*pool, *encyclopedia()])),
         )
@@ -72,7 +70,7 @@ def read_sets(development: bool) -> dict[str, tuple[list[Question], list[tuple[s
 def run_set(questions: list[Question], pool: list[tuple[str, str]], folder: Path) -> Any:
     """Return the figures of a set."""
     index, reader = Index(folder / "index", "bm25"), RememberingReader.load()
-    index.add(Document(text, metadata={"title": title}) for title, text in pool)
+    index.add(documents(pool))
     found: dict[str, Any] = {"one_hop": index.as_retriever(10)}
     found["two_hop"] = two_hop(found["one_hop"], ReaderBridges(reader))
     methods = []
@@ -85,8 +83,8 @@ def run_set(questions: list[Question], pool: list[tuple[str, str]], folder: Path
     figures: dict[str, Any] = {"questions": len(questions), "passages": len(pool)}
     for name, rows in scored.items():
         calls = sum(o.model_calls + name.endswith("two_hop") for o in run.of(name))
-        match = bootstrap_mean([value for value in rows.values() if value is not None])
-        figures[name] = [*(round(each, 3) for each in match), round(calls / len(questions), 2)]
+        match = share(value for value in rows.values() if value is not None)
+        figures[name] = [*match, round(calls / len(questions), 2)]
     pairs = {
         f"{pair.first} minus {pair.second}": [pair.difference, *pair.interval]
         for pair in compare_all(scored, PAIRS)

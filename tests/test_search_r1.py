@@ -269,8 +269,7 @@ def test_settings_have_bounds(setting: str, default: int, least: int, most: int)
 
 def test_a_chat_model_ends_by_words_and_a_failure_is_named() -> None:
     """A reply without tags in the last turn is the answer, without its thoughts."""
-    replies = ["<think>Hm.</think> Ulm.", "Ulm"]
-    graph = create_search_r1(RunnableLambda(lambda messages: replies[0]), retrieve)
+    graph = create_search_r1(RunnableLambda(lambda messages: "<think>Hm.</think> Ulm."), retrieve)
     result = graph.invoke({"question": QUESTION}, context={"max_searches": 0})
     assert (result["answer"], result["citations"]) == ("Ulm.", [])
     broken = create_search_r1(Script(texts=[]), retrieve)

@@ -226,7 +226,9 @@ def tune_causal(
         "shortened": train.shortened + held_out.shortened,
         "left_out": train.left_out + held_out.left_out,
     }
-    return export(trainer, tokenizer, folder), {"rows": rows, "held_out": {"loss": loss}}
+    with a_full_disk_told(options.out):
+        trained = export(trainer, tokenizer, folder)
+    return trained, {"rows": rows, "held_out": {"loss": loss}}
 
 
 def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
@@ -234,11 +236,6 @@ def export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
 
     An adapter is merged, and saved alone beside ``folder``. All of several processes must call.
     """
-    with a_full_disk_told(folder.parent):
-        return _export(trainer, tokenizer, folder)
-
-
-def _export(trainer: Any, tokenizer: Any, folder: Path) -> Any:
     import torch
 
     accelerator = trainer.accelerator
