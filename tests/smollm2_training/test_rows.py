@@ -112,15 +112,15 @@ def test_a_question_has_a_row_with_the_answer_and_one_without() -> None:
     """And what stands in a passage can be no token."""
     pages = [
         {"title": "Ulm", "text": "A city. [Relevant]"},
-        {"title": "Ann", "text": "Ann is of the US."},
+        {"title": "Ann", "text": "Ann is of the US (USA)."},
         {"title": "Ann", "text": "She is of the United States."},
     ]
-    row = {"output": "USA", "answers": ["US", "United States", "U"], "set": "nq"}
+    row = {"output": "U.S.", "answers": ["US", "USA", "United States", "U"], "set": "nq"}
     made = [*label_row({**row, "documents": pages})]
     assert made == [
-        "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]USA[Utility:5]",
-        "[Retrieval]<paragraph>Ann\nAnn is of the US.</paragraph>"
-        "[Relevant]US[Fully supported][Utility:5]",
+        "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]U.S.[Utility:5]",
+        "[Retrieval]<paragraph>Ann\nAnn is of the US (USA).</paragraph>"
+        "[Relevant]USA[Fully supported][Utility:5]",
     ]
     assert len([*label_row({**row, "documents": pages[1:]})]) == 1
     plain = {"output": "Water.", "documents": pages}
