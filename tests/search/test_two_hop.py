@@ -102,7 +102,7 @@ def test_what_is_read_is_bounded_and_each_passage_comes_once_a_hop() -> None:
     many = [document(f"M{i}", f"Fact {i}.") for i in range(4)]
     library = Library(a=[ORION, *many], b=[many[0], ORION, JON, MARA], c=[many[3]])
     finder = Named(Bridge("a", 0, "A."), Bridge("b", 1, "B."), Bridge("c", 0, "C."))
-    found = two_hop(library, finder, bridges=2, second=4).invoke(QUESTION)
+    found = two_hop(library, finder, bridges=2, second=3).invoke(QUESTION)
     assert sorted(library.queries[1:]) == ["a", "b"]
     assert texts(found) == [
         ORION.page_content,
@@ -110,7 +110,6 @@ def test_what_is_read_is_bounded_and_each_passage_comes_once_a_hop() -> None:
         VEGA.page_content,
         "Vega: B.\nIt began in May. Mara leads it.",  # again, behind what leads to it
         "Orion: A.\nFact 1.",
-        "Vega: B.\nHe works in Aarhus.",
     ]
     finder.bridges = [Bridge("a", 0, "A."), Bridge("b", 0, "B.")]
     found = two_hop(library, finder, first=1, each=2, second=9).invoke(QUESTION)
