@@ -35,9 +35,10 @@ from benchmarks.own_documents.files import write_texts
 from reader_training import rows
 from reader_training.evaluate import expected_error, for_calibration
 from reader_training.rows import DATA, lines, tidy
-from selfcorrect_rag.evaluation.methods import open_method, read_specs
+from selfcorrect_rag.evaluation.methods import open_method, read_specs, resolve_spec
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.report import score_run
+from selfcorrect_rag.evaluation.reweigh import reweigh_run
 from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.statistics import compare_all
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
@@ -207,8 +208,14 @@ class RememberingReader(Reader):
         return [self._known[pair] for pair in asked]
 
 
-def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, Any]) -> Any:
-    """Run all methods on a set, and return its figures."""
+def run_set(
+    name: str,
+    asked: Sequence[Asked],
+    work: Path,
+    config: Mapping[str, Any],
+    names: Sequence[str] | None = None,
+) -> Any:
+    """Run the methods of these names on a set, by default all, and return its figures."""
     questions, without, web = [each.question for each in asked], list[Question](), "none"
     if name not in ("popqa", "triviaqa"):
         index = make_index(name, work)
@@ -218,6 +225,11 @@ def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, 
     reader = RememberingReader.load()
     # The papers' models do not refuse either.
     never = {} if "model" in config else {"answer_above": 0.0}
+    specs = read_specs(
+        METHODS if names is None else [m for m in METHODS if m.split("=")[0] in names]
+    )
+    if "model" in config:  # whose candidates are weighed again, since to write them takes long
+        specs = [s._replace(reweighs="self_rag" if s.name == "likelihood" else "") for s in specs]
 
     def run(kind: str, some: Sequence[Question], by: Reader, given: Mapping[str, Any]) -> Run:
         def show_progress(outcome: Outcome, left: int) -> None:
@@ -227,9 +239,11 @@ def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, 
         # The index is not opened, since the questions have their passages; it is not the demo's.
         with Parts(ServingConfig(**config, **given, web=web, index=work)) as parts:
             parts.retriever, parts.reader = (lambda query: []), by
-            methods = [open_method(spec, parts) for spec in read_specs(METHODS)]
+            methods = [open_method(spec, parts) for spec in specs if not spec.reweighs]
             out, many = work / "runs" / f"{name}-{kind}", 1 if kind == "timed" else 4
-            return run_methods(some, methods, out, concurrency=many, on_done=show_progress)
+            done = run_methods(some, methods, out, concurrency=many, on_done=show_progress)
+            weighed = [resolve_spec(spec, parts) for spec in specs]
+            return done if kind == "timed" else reweigh_run(done, weighed)
 
     def holds_answer(each: Asked, passage: Document) -> bool:
         if name == "files":  # the sentence that says it
@@ -256,7 +270,7 @@ def run_set(name: str, asked: Sequence[Asked], work: Path, config: Mapping[str, 
         "removed": figures(_restrict(replace(whole, removed), answered)) if removed else None,
         "shipped": shipped_figures(shipped, holds),
         "confidence": confidence_figures(known),
-        "evaluator": evaluator_figures(known, holds),
+        "evaluator": evaluator_figures(known, holds) if "crag" in known.methods else None,
         "seconds": {
             method: round(sum(o.seconds for o in timed.of(method)) / len(timed.questions), 3)
             for method in timed.methods
@@ -359,6 +373,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=300, help="maximum questions of a set")
     parser.add_argument("--sets", nargs="+", help="by default all six")
     parser.add_argument("--work", type=Path, default=Path("build/evidence"))
+    parser.add_argument("--methods", nargs="+", help="their names, by default all nine")
     parser.add_argument("--model", help="a checkpoint with reflection tokens, or a chat model")
     parser.add_argument("--engine", help="what runs it")
     args = parser.parse_args()
@@ -369,7 +384,7 @@ def main() -> None:
     made: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {"sets": {}}
     for name, asked in read_sets(args.most).items():
         if args.sets is None or name in args.sets:
-            made["sets"][name] = run_set(name, asked, work, config)
+            made["sets"][name] = run_set(name, asked, work, config, args.methods)
             made["sets"][name]["about"] = {
                 "date": time.strftime("%Y-%m-%d"),
                 "machine": f"{os.cpu_count()} cores, {platform.machine()}",

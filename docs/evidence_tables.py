@@ -1,6 +1,8 @@
-"""Print the tables of docs/evidence.md from docs/evidence/evidence.json."""
+"""Print the tables of a page from the figures of ``python -m benchmarks.evidence``:
+``python docs/evidence_tables.py [FILE]``, by default docs/evidence/evidence.json."""
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ SETS = {
     "files": "Own documents",
 }
 METHODS = {
-    "no_retrieval": "the reader without passages",
+    "no_retrieval": "no passages",
     "rag_first": "plain RAG, first passage",
     "rag": "plain RAG, all passages",
     "ralm": "in-context RALM",
@@ -52,16 +54,17 @@ def tables(made: Mapping[str, Any]) -> dict[str, str]:
             ("mean confidence", "right", "expected calibration error"),
             [(SETS[name], _confidence(found["confidence"])) for name, found in sets.items()],
         ),
-        "evaluator": _table(
+        "cost": _by_method(sets, _cost),
+    }
+    if all(found["evaluator"] for found in sets.values()):
+        made_tables["evaluator"] = _table(
             "",
             [SETS[name] for name in sets],
             [
                 (title, [interval(found["evaluator"][key]) for found in sets.values()])
                 for key, title in EVALUATOR.items()
             ],
-        ),
-        "cost": _by_method(sets, _cost),
-    }
+        )
     if removed:
         made_tables["match, removed"] = _match(removed, "removed")
         made_tables["differences, removed"] = _differences(removed, "removed")
@@ -80,7 +83,8 @@ def _table(corner: str, head: Sequence[str], rows: Sequence[tuple[str, Sequence[
 
 
 def _by_method(sets: Sets, cell: Callable[[Any, str], str], corner: str = "") -> str:
-    rows = [(METHODS[m], [cell(found, m) for found in sets.values()]) for m in METHODS]
+    asked = set.intersection(*({*found["whole"]["methods"]} for found in sets.values()))
+    rows = [(METHODS[m], [cell(f, m) for f in sets.values()]) for m in METHODS if m in asked]
     return _table(corner, [SETS[name] for name in sets], rows)
 
 
@@ -115,10 +119,13 @@ def _confidence(found: Mapping[str, Any]) -> list[str]:
 
 def _cost(found: Mapping[str, Any], method: str) -> str:
     seconds = found["seconds"]
+    if method not in seconds:
+        return "Self-RAG's, weighed again"
     calls = found["whole"]["methods"][method]["calls"]
     return f"{calls:.1f}, {seconds[method]:.2f} s ({seconds[method] / seconds['rag']:.2f})"
 
 
 if __name__ == "__main__":
-    for subject, table in tables(json.loads(FIGURES.read_text(encoding="utf-8"))).items():
+    figures = Path(sys.argv[1]) if sys.argv[1:] else FIGURES
+    for subject, table in tables(json.loads(figures.read_text(encoding="utf-8"))).items():
         print(f"{subject}\n\n{table}\n")

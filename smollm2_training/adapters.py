@@ -74,14 +74,15 @@ def write_adapter(run: Path, folder: Path) -> None:
 
 
 def merge(adapter: Path, base: Path, folder: Path) -> None:
-    """Write the checkpoint of an adapter that :func:`write_adapter` wrote, in bfloat16."""
+    """Write the checkpoint of an adapter that :func:`write_adapter` wrote, in float32, since most
+    CPUs are slow in bfloat16."""
     if not (adapter / WEIGHTS).exists():
         raise ModelNotFound(f"{adapter} has no {WEIGHTS}; give a folder that `write` made")
     model, tokenizer = load_language_model(base, "float32")
     if json.loads((adapter / CONFIG).read_text(encoding="utf-8"))["trainable_token_indices"]:
         add_control_tokens(model, tokenizer)
     merged = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
-    merged.to(torch.bfloat16).save_pretrained(folder)
+    merged.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
 
 
