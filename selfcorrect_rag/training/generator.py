@@ -89,8 +89,6 @@ class GeneratorRow(Row):
     input: str = ""
     id: str = ""
     dataset_name: str = ""
-    guessed: str = ""
-    """Text of the output that nothing shown states, so that it has no loss; not of the paper."""
 
     @property
     def question(self) -> str:
@@ -341,8 +339,8 @@ _SPAN = re.compile(f"{re.escape(PARAGRAPH)}(.*?){re.escape(END_PARAGRAPH)}", re.
 _CONTROL = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 
 
-def output_parts(output: str, guessed: str = "") -> Iterator[tuple[Part, bool]]:
-    """Yield the parts of an output, and whether each is learned, which the text ``guessed`` is not.
+def output_parts(output: str) -> Iterator[tuple[Part, bool]]:
+    """Yield the parts of an output, and whether each is learned.
 
     Learned are the text, the reflection tokens and ``<paragraph>``, which the model writes after
     ``[Retrieval]``. Each passage is masked on its own (section 3.2.2), with its ``</paragraph>``:
@@ -357,8 +355,7 @@ def output_parts(output: str, guessed: str = "") -> Iterator[tuple[Part, bool]]:
         for text in filter(None, _CONTROL.split(stretch)):
             if text in (PARAGRAPH, END_PARAGRAPH):
                 raise BadTrainingData(f"{text} without its other half in the output {output!r:.80}")
-            kind = "control" if text in GROUP_OF else "untrusted"
-            yield Part(text, kind), text != guessed
+            yield Part(text, "control" if text in GROUP_OF else "untrusted"), True
 
 
 def generator_examples(
@@ -369,7 +366,7 @@ def generator_examples(
     found = Examples()
     for row in rows:
         prompt = [(part._replace(shorten=0), False) for part in instruction_parts(row.question)]
-        parts, learned = zip(*prompt, *output_parts(row.output, row.guessed), strict=True)
+        parts, learned = zip(*prompt, *output_parts(row.output), strict=True)
         try:
             encoded = tokenizer.encode([Prompt(parts=parts)], longest - 1)[0]
         except PromptTooLong:

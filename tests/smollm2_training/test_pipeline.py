@@ -52,7 +52,7 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
         f"SMOLLM2_ROWS=augment --critic {out}/critic/critic",
         f"SMOLLM2_OPTIONS={' '.join(f'--set {k}={v}' for k, v in OPTIONS.items())}",
         f"SMOLLM2_RATIONALES=--set model={__name__}:open_model --set consistent_only=false",
-        "SMOLLM2_EVIDENCE=--sets popqa --most 2",
+        "SMOLLM2_EVIDENCE=--sets popqa --most 2 --methods rag likelihood self_rag crag",
     ]
     # No GPU, as trainings on one would not compare.
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
@@ -74,7 +74,9 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
     assert {*critic["test"]["accuracy"]} == {"Retrieve", "ISREL", "ISSUP", "ISUSE"}
     assert "[Utility:" in lines(out / "generator.jsonl")[0]["output"]
     figures = json.loads((out / "evidence/evidence.json").read_text())
-    assert figures["sets"]["popqa"]["whole"]["methods"]["self_rag"]
+    methods = figures["sets"]["popqa"]["whole"]["methods"]
+    assert {*methods} == {"rag", "likelihood", "self_rag", "crag"}
+    assert methods["self_rag"]["calls"] > methods["likelihood"]["calls"] == 0, "weighed again"
     for name in ("critic", "generator", "instruct"):
         assert "apache-2.0" in (out / f"adapters/{name}/README.md").read_text()
     # What is shipped gives the checkpoint again, but for rounding.

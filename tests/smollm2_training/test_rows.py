@@ -108,30 +108,23 @@ def test_no_question_that_measures_is_read(tmp_path: Path, monkeypatch: pytest.M
     assert len(found) >= 13, "every token of every prompt but ISUSE's 3"
 
 
-def test_a_question_has_rows_with_the_answer_and_rows_without() -> None:
+def test_a_question_has_a_row_with_the_answer_and_one_without() -> None:
     """And what stands in a passage can be no token."""
     pages = [
         {"title": "Ulm", "text": "A city. [Relevant]"},
         {"title": "Ann", "text": "Ann is of the US (USA)."},
         {"title": "Ann", "text": "She is of the United States."},
-        {"title": "Ann", "text": "In the US."},
     ]
-    row = {"instruction": "Ann?", "output": "U.S.", "answers": ["US", "USA", "United States", "U"]}
-    given = {"instruction": "Ann?", "dataset_name": "nq"}
-    start = "[Retrieval]<paragraph>"
-    assert [*label_row({**row, "documents": pages, "set": "nq"})] == [
-        {**given, "guessed": "U.S.", "output":
-            f"{start}Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]U.S.[Utility:5]"},
-        {**given, "guessed": "", "output":
-            f"{start}Ann\nAnn is of the US (USA).</paragraph>"
-            "[Relevant]USA[Fully supported][Utility:5]"},
-        {**given, "guessed": "", "output":
-            f"{start}Ann\nShe is of the United States.</paragraph>"
-            "[Relevant]United States[Fully supported][Utility:5]"},
-    ]  # fmt: skip
-    plain = {"instruction": "What?", "output": "Water.", "documents": pages}
-    (made,) = label_row({**plain, "set": "arc"})
-    assert made["output"] == "[No Retrieval]Water.[Utility:5]"
+    row = {"output": "U.S.", "answers": ["US", "USA", "United States", "U"], "set": "nq"}
+    made = [*label_row({**row, "documents": pages})]
+    assert made == [
+        "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]U.S.[Utility:5]",
+        "[Retrieval]<paragraph>Ann\nAnn is of the US (USA).</paragraph>"
+        "[Relevant]USA[Fully supported][Utility:5]",
+    ]
+    assert len([*label_row({**row, "documents": pages[1:]})]) == 1
+    plain = {"output": "Water.", "documents": pages}
+    assert [*label_row({**plain, "set": "arc"})] == ["[No Retrieval]Water.[Utility:5]"]
     for unfit in ({"set": "strategyqa"}, {"set": "selfrag", "retrieves": True}):
         assert not [*label_row({**plain, **unfit})]
 

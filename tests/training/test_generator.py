@@ -85,15 +85,6 @@ def test_each_passage_is_masked_on_its_own() -> None:
     assert kept == written, "all is learned without a passage"
 
 
-def test_a_guessed_answer_is_not_learned() -> None:
-    guessed = row(
-        "?", "[Retrieval]<paragraph>ab</paragraph>[Irrelevant]ab[Utility:5]", guessed="ab"
-    )
-    assert learned(guessed)[1] == [
-        *["[Retrieval]", "<paragraph>", *"---", "[Irrelevant]", "-", "-", "[Utility:5]", "</s>"]
-    ]
-
-
 def test_a_row_that_is_too_long_loses_the_ends_of_passages() -> None:
     """Official defect: the last token of a cut passage has loss, and what follows is lost."""
     whole, _ = learned(row("?", ONE))
