@@ -54,6 +54,8 @@ METHODS = (
     "likelihood=self_rag:weight_isrel=0,weight_issup=0,weight_isuse=0",
     *("self_rag", "crag", "self_crag", "instruct_rag"),
 )
+NAMES = [method.split("=")[0] for method in METHODS]
+ALWAYS = ("rag", "self_rag")  # with which the others are compared
 # The papers' order: the first of each pair is better.
 PAIRS = (
     *(("self_crag", "self_rag"), ("self_rag", "rag"), ("self_rag", "rag_first")),
@@ -213,9 +215,9 @@ def run_set(
     asked: Sequence[Asked],
     work: Path,
     config: Mapping[str, Any],
-    names: Sequence[str] | None = None,
+    methods: Sequence[str],
 ) -> Any:
-    """Run the methods of these names on a set, by default all, and return its figures."""
+    """Run methods on a set, as :data:`METHODS` writes them, and return its figures."""
     questions, without, web = [each.question for each in asked], list[Question](), "none"
     if name not in ("popqa", "triviaqa"):
         index = make_index(name, work)
@@ -225,9 +227,7 @@ def run_set(
     reader = RememberingReader.load()
     # The papers' models do not refuse either.
     never = {} if "model" in config else {"answer_above": 0.0}
-    specs = read_specs(
-        METHODS if names is None else [m for m in METHODS if m.split("=")[0] in names]
-    )
+    specs = read_specs(methods)
     if "model" in config:  # whose candidates are weighed again, since to write them takes long
         specs = [s._replace(reweighs="self_rag" if s.name == "likelihood" else "") for s in specs]
 
@@ -239,9 +239,9 @@ def run_set(
         # The index is not opened, since the questions have their passages; it is not the demo's.
         with Parts(ServingConfig(**config, **given, web=web, index=work)) as parts:
             parts.retriever, parts.reader = (lambda query: []), by
-            methods = [open_method(spec, parts) for spec in specs if not spec.reweighs]
+            opened = [open_method(spec, parts) for spec in specs if not spec.reweighs]
             out, many = work / "runs" / f"{name}-{kind}", 1 if kind == "timed" else 4
-            done = run_methods(some, methods, out, concurrency=many, on_done=show_progress)
+            done = run_methods(some, opened, out, concurrency=many, on_done=show_progress)
             weighed = [resolve_spec(spec, parts) for spec in specs]
             return done if kind == "timed" else reweigh_run(done, weighed)
 
@@ -373,10 +373,14 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=300, help="maximum questions of a set")
     parser.add_argument("--sets", nargs="+", help="by default all six")
     parser.add_argument("--work", type=Path, default=Path("build/evidence"))
-    parser.add_argument("--methods", nargs="+", help="their names, by default all nine")
+    parser.add_argument(
+        "--methods", nargs="+", choices=NAMES, default=NAMES, help="beside rag and self_rag"
+    )
     parser.add_argument("--model", help="a checkpoint with reflection tokens, or a chat model")
     parser.add_argument("--engine", help="what runs it")
     args = parser.parse_args()
+    wanted = {*args.methods, *ALWAYS}
+    methods = [method for name, method in zip(NAMES, METHODS, strict=True) if name in wanted]
     config = {"model": args.model, "engine": args.engine} if args.model else {}
     work = args.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
@@ -384,7 +388,7 @@ def main() -> None:
     made: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {"sets": {}}
     for name, asked in read_sets(args.most).items():
         if args.sets is None or name in args.sets:
-            made["sets"][name] = run_set(name, asked, work, config, args.methods)
+            made["sets"][name] = run_set(name, asked, work, config, methods)
             made["sets"][name]["about"] = {
                 "date": time.strftime("%Y-%m-%d"),
                 "machine": f"{os.cpu_count()} cores, {platform.machine()}",

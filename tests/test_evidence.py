@@ -8,7 +8,7 @@ import pytest
 from langchain_core.documents import Document
 
 from benchmarks.evidence import (
-    METHODS,
+    NAMES,
     SPLIT,
     Asked,
     confidence_figures,
@@ -29,7 +29,6 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
 CARD = ROOT / "selfcorrect_rag" / "reader" / "weights" / "README.md"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
-NAMES = [method.split("=")[0] if "=" in method else method for method in METHODS]
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +38,14 @@ def made() -> Any:
 
 def test_the_tables_of_the_page_are_the_figures(made: Any) -> None:
     text = PAGE.read_text(encoding="utf-8")
-    missing = [subject for subject, table in tables(made).items() if table not in text]
-    assert not missing
+    assert not [subject for subject, table in tables(made).items() if table not in text]
 
 
 def test_tables_of_some_methods_lack_the_others(made: Any) -> None:
-    some: Any = {"sets": {"popqa": {**made["sets"]["popqa"], "evaluator": None}}}
-    whole = some["sets"]["popqa"]["whole"]
-    kept = {name: found for name, found in whole["methods"].items() if name != "crag"}
-    some["sets"]["popqa"] |= {"whole": {**whole, "methods": kept}, "seconds": {"rag": 1.0}}
-    found = tables(some)
+    popqa = made["sets"]["popqa"]
+    methods = {name: found for name, found in popqa["whole"]["methods"].items() if name != "crag"}
+    some = {"whole": {**popqa["whole"], "methods": methods}, "seconds": {"rag": 1}}
+    found = tables({"sets": {"popqa": {**popqa, **some, "evaluator": None}}})
     assert "evaluator" not in found
     assert "| CRAG |" not in found["match"] + found["shipped"] + found["cost"]
     assert "| Self-RAG, likelihood alone | Self-RAG's, weighed again |" in found["cost"]
@@ -56,9 +53,7 @@ def test_tables_of_some_methods_lack_the_others(made: Any) -> None:
 
 def test_the_card_has_the_figures_of_real_retrieval(made: Any) -> None:
     card = CARD.read_text(encoding="utf-8")
-    measured = [made["sets"][name] for name in ("popqa", "triviaqa") if name in made["sets"]]
-    assert measured
-    for found in measured:
+    for found in (made["sets"][name] for name in ("popqa", "triviaqa")):
         shipped = found["shipped"]["self_rag"]
         cells = [interval(shipped[key]) for key in ("right", "wrong")]
         cells.append(f"{shipped['refused_unheld'][0]:.3f} of {shipped['unheld']}")
@@ -120,15 +115,10 @@ def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
     passages = tuple(Document(text, metadata={"title": text.split()[0]}) for text in texts)
     questions = [Question(str(n), "Did Bob write it?", ("Ada",), passages) for n in range(4)]
     answers = ("Ada", "Bob", "", "Cid")
+    chosen = {"chosen": True, "sequence_probability": 0.75}
+    given: Any = {"grades": (0.5, -0.5), "candidates": (chosen,)}
     outcomes = [
-        Outcome(
-            str(n),
-            method,
-            answer,
-            refused=not answer,
-            grades=(0.5, -0.5),
-            candidates=({"chosen": True, "sequence_probability": 0.75},),
-        )
+        Outcome(str(n), method, answer, refused=not answer, **given)
         for method in ("self_rag", "crag")
         for n, answer in enumerate(answers)
     ]

@@ -17,7 +17,7 @@ from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
 from smollm2_training.adapters import merge
 from tests.reader_training.test_data import needs_data
 from tests.snippets import ROOT
-from tests.training.toys import lines, llama, weights
+from tests.training.toys import lines, llama, same, weights
 
 TIMEOUT_S = 500
 OPTIONS = {
@@ -52,7 +52,7 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
         f"SMOLLM2_ROWS=augment --critic {out}/critic/critic",
         f"SMOLLM2_OPTIONS={' '.join(f'--set {k}={v}' for k, v in OPTIONS.items())}",
         f"SMOLLM2_RATIONALES=--set model={__name__}:open_model --set consistent_only=false",
-        "SMOLLM2_EVIDENCE=--sets popqa --most 2 --methods rag likelihood self_rag crag",
+        "SMOLLM2_EVIDENCE=--sets popqa --most 2 --methods likelihood crag",
     ]
     # No GPU, as trainings on one would not compare.
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
@@ -66,7 +66,7 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
     first.wait()
     labelled = (out / "labels.jsonl").stat().st_mtime_ns
     done = subprocess.run(
-        command, timeout=TIMEOUT_S, env=environment, capture_output=True, text=True, check=False
+        command, timeout=TIMEOUT_S, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert (out / "labels.jsonl").stat().st_mtime_ns == labelled, "it is not written again"
@@ -76,7 +76,7 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
     figures = json.loads((out / "evidence/evidence.json").read_text())
     methods = figures["sets"]["popqa"]["whole"]["methods"]
     assert {*methods} == {"rag", "likelihood", "self_rag", "crag"}
-    assert methods["self_rag"]["calls"] > methods["likelihood"]["calls"] == 0, "weighed again"
+    assert methods["self_rag"]["calls"] > methods["likelihood"]["calls"] == 0
     for name in ("critic", "generator", "instruct"):
         assert "apache-2.0" in (out / f"adapters/{name}/README.md").read_text()
     # What is shipped gives the checkpoint again, but for rounding.
@@ -84,11 +84,9 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
     assert sum(file.stat().st_size for file in adapter.iterdir()) < 100_000, "no embeddings"
     merge(adapter, base, tmp_path / "merged")
     made, trained = weights(tmp_path / "merged"), weights(out / "generator/generator")
-    assert made.keys() == trained.keys()
-    assert all(torch.allclose(made[k].float(), trained[k].float(), atol=0.02) for k in made)
-    plain = AutoModelForCausalLM.from_pretrained(base).state_dict()
+    assert same(made, trained, atol=0.02), "which takes the same precision"
     learned = load_tokenizer(tmp_path / "merged").convert_tokens_to_ids("[Relevant]")
-    mean = plain["model.embed_tokens.weight"].mean(0)
-    assert not torch.allclose(made["model.embed_tokens.weight"][learned].float(), mean, atol=1e-5)
+    mean = AutoModelForCausalLM.from_pretrained(base).get_input_embeddings().weight.mean(0)
+    assert not torch.allclose(made["model.embed_tokens.weight"][learned], mean, atol=1e-5)
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "Nothing to be done" in again.stdout

@@ -25,7 +25,7 @@ from selfcorrect_rag.training.evaluator import (
     calibrate_evaluator,
     train_evaluator,
 )
-from selfcorrect_rag.training.fine_tuning import MASKED, Examples, newest_checkpoint, packed
+from selfcorrect_rag.training.fine_tuning import MASKED, newest_checkpoint
 from selfcorrect_rag.training.instruct import (
     InstructOptions,
     InstructRow,
@@ -110,19 +110,6 @@ def test_a_full_disk_is_told_and_costs_no_checkpoint(
     newest = newest_checkpoint(tmp_path / "out" / "checkpoints")
     assert newest is not None
     assert newest.endswith("checkpoint-2")
-
-
-def test_the_loss_is_that_of_each_learned_id_after_those_before_it() -> None:
-    examples, (model, _) = Examples(), llama()
-    rows = [([5, 6, 7, 8], [False, False, True, True]), ([9, 4, 3], [False, True, False])]
-    for ids, learned in rows:
-        examples.add(ids, learned)
-    losses = []
-    for ids, learned in rows:
-        logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-        losses += [-logprobs[i - 1, ids[i]] for i, is_learned in enumerate(learned) if is_learned]
-    loss = model(**packed(examples.rows)).loss
-    assert loss.item() == pytest.approx(torch.stack(losses).mean().item(), rel=1e-4)
 
 
 def test_agreement_by_hand() -> None:
