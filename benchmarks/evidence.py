@@ -35,7 +35,7 @@ from benchmarks.own_documents.files import write_texts
 from reader_training import rows
 from reader_training.evaluate import expected_error, for_calibration
 from reader_training.rows import DATA, lines, tidy
-from selfcorrect_rag.evaluation.methods import open_method, read_specs, resolve_spec
+from selfcorrect_rag.evaluation.methods import open_method, read_specs, read_sweep, resolve_spec
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.report import score_run
 from selfcorrect_rag.evaluation.reweigh import reweigh_run
@@ -61,6 +61,8 @@ PAIRS = (
     *(("self_crag", "self_rag"), ("self_rag", "rag"), ("self_rag", "rag_first")),
     *(("self_rag", "likelihood"), ("crag", "rag"), ("crag", "rag_first"), ("instruct_rag", "ralm")),
 )
+# The weights of a language model's reflection tokens (Self-RAG's figure 3).
+SWEEPS = [f"self_rag:weight_{group}=0,0.5,1,2" for group in ("isrel", "issup", "isuse")]
 PASSAGES = 5
 SPLIT = 3  # the fourth of the questions with real retrieval that is for figures alone
 REMOVED = 0.4  # share of the questions whose passages are removed in the second table
@@ -227,9 +229,10 @@ def run_set(
     reader = RememberingReader.load()
     # The papers' models do not refuse either.
     never = {} if "model" in config else {"answer_above": 0.0}
-    specs = read_specs(methods)
+    swept = [read_sweep(sweep)[1] for sweep in SWEEPS] if "model" in config else []
+    specs = read_specs(methods, swept)
     if "model" in config:  # whose candidates are weighed again, since to write them takes long
-        specs = [s._replace(reweighs="self_rag" if s.name == "likelihood" else "") for s in specs]
+        specs = [s._replace(reweighs="self_rag") if s.name == "likelihood" else s for s in specs]
 
     def run(kind: str, some: Sequence[Question], by: Reader, given: Mapping[str, Any]) -> Run:
         def show_progress(outcome: Outcome, left: int) -> None:
@@ -270,6 +273,7 @@ def run_set(
         "removed": figures(_restrict(replace(whole, removed), answered)) if removed else None,
         "shipped": shipped_figures(shipped, holds),
         "confidence": confidence_figures(known),
+        "isrel": isrel_figures(known, holds),
         "evaluator": evaluator_figures(known, holds) if "crag" in known.methods else None,
         "seconds": {
             method: round(sum(o.seconds for o in timed.of(method)) / len(timed.questions), 3)
@@ -339,11 +343,8 @@ def confidence_figures(run: Run) -> dict[str, Any]:
 def evaluator_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
     """Return the AUC of CRAG's grades and of a title rule, for whether a passage holds an answer.
 
-    The rule: a passage is relevant if the question names its title. Intervals and the difference
-    are by bootstrap over questions.
+    The rule: a passage is relevant if the question names its title.
     """
-    import numpy as np
-
     questions, graded = {question.id: question for question in run.questions}, []
     for outcome in run.of("crag"):
         question = questions[outcome.id]
@@ -352,19 +353,40 @@ def evaluator_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str
             named = (contains_answer(question.question, [title_of(page)]) for page in passages)
             titles = map(float, named)
             graded.append(list(zip(outcome.grades, titles, holds[outcome.id], strict=True)))
+    names = ("grades", "title_rule", "difference")
+    return {"questions": len(graded), **dict(zip(names, auc_figures(graded), strict=True))}
 
-    def measure(picked: Sequence[int]) -> tuple[float, float, float]:
-        marks = [(grade, title, float(held)) for i in picked for grade, title, held in graded[i]]
-        if len({held for *_, held in marks}) < 2:  # a resample that the interval leaves out
-            return np.nan, np.nan, np.nan
-        by_grade, by_title = auc([(g, h) for g, _, h in marks]), auc([(t, h) for _, t, h in marks])
-        return by_grade, by_title, by_grade - by_title
+
+def isrel_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
+    """Return the AUC of Self-RAG's ISREL, for whether a passage holds an answer."""
+    graded = [
+        [
+            (candidate["critique"]["ISREL"], holds[outcome.id][candidate["passage"]])
+            for candidate in outcome.candidates
+            if candidate["depth"] == 0 and candidate["critique"].get("ISREL") is not None
+        ]
+        for outcome in run.of("self_rag")
+    ]
+    return {"questions": sum(map(bool, graded)), "isrel": auc_figures(graded)[0]}
+
+
+def auc_figures(graded: Sequence[Sequence[tuple[float, ...]]]) -> list[list[float]]:
+    """Return the AUC of each score, and the first minus the last, with intervals by bootstrap over
+    questions. ``graded`` has the scores of each question's passages, and whether each is one that
+    holds an answer."""
+    import numpy as np
+
+    def measure(picked: Sequence[int]) -> list[float]:
+        *scores, held = zip(*(marks for i in picked for marks in graded[i]), strict=True)
+        if len({*held}) < 2:  # a resample that the interval leaves out
+            return [np.nan] * (len(scores) + 1)
+        found = [auc([*zip(score, held, strict=True)]) for score in scores]
+        return [*found, found[0] - found[-1]]
 
     draws = np.random.default_rng(0).integers(len(graded), size=(RESAMPLES, len(graded))).tolist()
     ends = np.nanpercentile([measure(picked) for picked in draws], [2.5, 97.5], axis=0)
-    found = np.vstack([measure(range(len(graded))), ends]).T.round(3).tolist()
-    names = ("grades", "title_rule", "difference")
-    return {"questions": len(graded), **dict(zip(names, found, strict=True))}
+    rounded: list[list[float]] = np.vstack([measure(range(len(graded))), ends]).T.round(3).tolist()
+    return rounded
 
 
 def main() -> None:

@@ -33,6 +33,7 @@ EVALUATOR = {
     "title_rule": "AUC of the title rule",
     "difference": "the reader minus the title rule",
 }
+SWEPT, WEIGHTS = "self_rag:weight_{}={}", ("0", "0.5", "1", "2")
 Sets = Mapping[str, Any]
 
 
@@ -56,6 +57,13 @@ def tables(made: Mapping[str, Any]) -> dict[str, str]:
         ),
         "cost": _by_method(sets, _cost),
     }
+    if all(
+        SWEPT.format("isrel", WEIGHTS[0]) in found["whole"]["methods"] for found in sets.values()
+    ):
+        cells = [interval(found["isrel"]["isrel"]) for found in sets.values()]
+        rows = [("AUC of ISREL", cells)]
+        made_tables["relevance"] = _table("Self-RAG", [SETS[name] for name in sets], rows)
+        made_tables["sweeps"] = _sweeps(sets)
     if all(found["evaluator"] for found in sets.values()):
         made_tables["evaluator"] = _table(
             "",
@@ -104,6 +112,15 @@ def _differences(sets: Sets, kind: str) -> str:
             shown = interval([pair["difference"], *pair["interval"]], "+")
             rows.setdefault(name, []).append(f"**{shown}**" if pair["significant"] else shown)
     return _table("difference of match", [SETS[name] for name in sets], list(rows.items()))
+
+
+def _sweeps(sets: Sets) -> str:
+    rows = []
+    for group in ("isrel", "issup", "isuse"):
+        for name, found in sets.items():
+            methods = [found["whole"]["methods"][SWEPT.format(group, w)] for w in WEIGHTS]
+            rows.append((group.upper(), [SETS[name], *(interval(m["match"]) for m in methods)]))
+    return _table("weight of", ["set", *WEIGHTS], rows)
 
 
 def _shipped(found: Mapping[str, Any], method: str) -> str:

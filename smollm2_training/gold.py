@@ -1,13 +1,15 @@
 """Write the generator's rows with tokens by gold knowledge, where the critic is too weak:
 ``python -m smollm2_training.gold --data FILE --out FILE``.
 
-Algorithm 3 gives a question one passage. Here it gets two rows: the best passage that states an
-answer, and the best that does not, so that the generator sees both for one question.
+Algorithm 3 gives a question one passage. Here it gets up to two that state an answer, and half of
+the questions one that states none. So [Relevant] is the commoner judgement: after [Irrelevant] the
+generator learns to guess, and a small one that cannot tell passages apart writes the commoner one.
 """
 
 import argparse
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from reader_training.rows import mentions
@@ -25,29 +27,33 @@ from selfcorrect_rag.reflection import (
 )
 from selfcorrect_rag.training.rows import as_document
 
+MOST = 2
+"""Most passages of a question that state an answer."""
+SHARE = 0.5
+"""Share of the questions that get a passage without an answer."""
+
 
 def label_row(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the outputs of a row of ``instructions.jsonl``.
 
-    With answers: one for the best passage that states one, which is written as it stands there,
-    and one for the best that states none; both are fully useful, as a right answer is. Without:
-    what needs no retrieval, of the sets that need none.
+    With answers: the best passages that state one, at most :data:`MOST`, each with the answer as it
+    stands there, and for a :data:`SHARE` of the questions the best that states none; all are fully
+    useful, as a right answer is. Without: what needs no retrieval, of the sets that need none.
     """
     if "answers" not in row:
         if row["set"] in ("arc", "selfrag") and not row.get("retrieves"):
             yield f"{NO_RETRIEVAL}{quoted(row['output'])}{UTILITY[4]}"
         return
-    seen = set[bool]()
+    relevant, irrelevant = list[str](), list[str]()
     for passage in map(as_document, row["documents"]):
         whole = f"{passage.metadata['title']}\n{passage.page_content}".strip()
         stated = [a for a in row["answers"] if mentions(a, whole)]
-        if bool(stated) in seen:
-            continue
-        seen.add(bool(stated))
         answer = quoted(max(stated, key=len, default=row["output"]))
         critique = f"{RELEVANT}{answer}{FULLY_SUPPORTED}" if stated else f"{IRRELEVANT}{answer}"
         shown = f"{PARAGRAPH}{quoted(whole)}{END_PARAGRAPH}"
-        yield f"{RETRIEVAL}{shown}{critique}{UTILITY[4]}"
+        (relevant if stated else irrelevant).append(f"{RETRIEVAL}{shown}{critique}{UTILITY[4]}")
+    drawn = Random(row["question"]).random() < SHARE
+    yield from relevant[:MOST] + irrelevant[:drawn]
 
 
 def main() -> None:

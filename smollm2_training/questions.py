@@ -27,7 +27,7 @@ PASSAGES = 5
 """Passages of a question."""
 PAGES = 20
 """Passages of the index for each question, if only some questions are taken."""
-MOST = {"nq": 600, "strategyqa": 100, "arc": 150, "selfrag": 50}
+MOST = {"nq": 900, "strategyqa": 100, "arc": 150, "selfrag": 50}
 """Questions of a set by default; of those with retrieved passages all are taken."""
 MOST_RATIONALES = 500
 """Questions of which rationales are written, by default."""

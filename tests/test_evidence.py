@@ -7,27 +7,17 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 
-from benchmarks.evidence import (
-    NAMES,
-    SPLIT,
-    Asked,
-    confidence_figures,
-    evaluator_figures,
-    figures,
-    question_hash,
-    read_sets,
-    replace,
-    retrieve,
-    shipped_figures,
-)
+from benchmarks import evidence
 from benchmarks.own_documents.__main__ import QUESTIONS as OWN
 from docs.evidence_tables import interval, tables
 from reader_training.rows import DATA, lines, real_rows, split_of
+from selfcorrect_rag.evaluation.methods import read_sweep
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
 CARD = ROOT / "selfcorrect_rag" / "reader" / "weights" / "README.md"
+QUESTIONS = [Question(str(n), f"Who is number {n}?", ("Ada",)) for n in range(10)]
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not here")
 
 
@@ -49,6 +39,11 @@ def test_tables_of_some_methods_lack_the_others(made: Any) -> None:
     assert "evaluator" not in found
     assert "| CRAG |" not in found["match"] + found["shipped"] + found["cost"]
     assert "| Self-RAG, likelihood alone | Self-RAG's, weighed again |" in found["cost"]
+    swept = (name for sweep in evidence.SWEEPS for name in read_sweep(sweep)[0].variants)
+    methods |= dict.fromkeys(swept, methods["rag"])
+    found = tables({"sets": {"popqa": {**popqa, **some, "isrel": {"isrel": [0.6, 0.5, 0.7]}}}})
+    assert found["relevance"].endswith("| AUC of ISREL | 0.600 [0.500, 0.700] |")
+    assert f"| ISUSE | PopQA, long tail |{' 0.353 [0.250, 0.471] |' * 4}" in found["sweeps"]
 
 
 def test_the_card_has_the_figures_of_real_retrieval(made: Any) -> None:
@@ -64,19 +59,19 @@ def test_the_card_has_the_figures_of_real_retrieval(made: Any) -> None:
 @pytest.mark.slow
 @needs_data
 def test_its_questions_are_those_of_the_sets_and_were_not_trained_on(made: Any) -> None:
-    sets = read_sets(300)
+    sets = evidence.read_sets(300)
     hashes = {
-        name: [question_hash(a.question.question)[:16] for a in s] for name, s in sets.items()
+        name: [evidence.question_hash(a.question.question)[:16] for a in s]
+        for name, s in sets.items()
     }
-    assert made["sets"]
-    own = {question_hash(row["question"])[:16] for row in lines(OWN)}
+    own = {evidence.question_hash(row["question"])[:16] for row in lines(OWN)}
     for name, found in made["sets"].items():
         # Which questions on own files are asked depends on the files of the machine.
         assert set(found["hashes"]) <= own if name == "files" else found["hashes"] == hashes[name]
-    trained = {question_hash(row.question)[:16] for row in real_rows().train}
+    trained = {evidence.question_hash(row.question)[:16] for row in real_rows().train}
     assert not trained & {each for found in hashes.values() for each in found}
     for name in ("popqa", "triviaqa", "multihop"):
-        assert {split_of(a.question.question) for a in sets[name]} == {SPLIT}
+        assert {split_of(a.question.question) for a in sets[name]} == {evidence.SPLIT}
         assert all(len(a.question.passages or ()) == 5 for a in sets[name])
 
 
@@ -85,11 +80,8 @@ def test_a_share_of_the_questions_loses_the_passages_that_answer() -> None:
         def search(self, query: str, k: int) -> list[Document]:
             return [Document(f"{query} {n}", metadata={"gold": n < 2}) for n in range(k)]
 
-    asked = [
-        Asked(Question(str(n), f"Who is number {n}?", ("Ada",)), lambda d: d.metadata["gold"])
-        for n in range(10)
-    ]
-    whole, without = retrieve(asked, Found())  # type: ignore[arg-type]
+    asked = [evidence.Asked(question, lambda d: d.metadata["gold"]) for question in QUESTIONS]
+    whole, without = evidence.retrieve(asked, Found())  # type: ignore[arg-type]
     assert [len(q.passages or ()) for q in whole] == [5] * 10
     assert len(without) == 4
     for question in without:
@@ -98,14 +90,12 @@ def test_a_share_of_the_questions_loses_the_passages_that_answer() -> None:
 
 
 def test_outcomes_without_gold_replace_those_with_it() -> None:
-    questions = [Question(str(n), f"Who is number {n}?", ("Ada",)) for n in range(10)]
-
     def run(answer: str, some: list[Question]) -> Run:
-        return Run(some, [Outcome(q.id, name, answer) for name in NAMES for q in some])
+        return Run(some, [Outcome(q.id, name, answer) for name in evidence.NAMES for q in some])
 
-    replaced = replace(run("Ada", questions), run("Bob", questions[:4]))
+    replaced = evidence.replace(run("Ada", QUESTIONS), run("Bob", QUESTIONS[:4]))
     assert [o.answer for o in replaced.of("rag")] == ["Bob"] * 4 + ["Ada"] * 6
-    found = figures(replaced)
+    found = evidence.figures(replaced)
     assert found["methods"]["crag"]["match"][0] == 0.6
     assert found["pairs"][0]["difference"] == 0.0
 
@@ -115,8 +105,11 @@ def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
     passages = tuple(Document(text, metadata={"title": text.split()[0]}) for text in texts)
     questions = [Question(str(n), "Did Bob write it?", ("Ada",), passages) for n in range(4)]
     answers = ("Ada", "Bob", "", "Cid")
-    chosen = {"chosen": True, "sequence_probability": 0.75}
-    given: Any = {"grades": (0.5, -0.5), "candidates": (chosen,)}
+    judged = {"depth": 0, "sequence_probability": 0.75, "chosen": True}
+    first, second = (
+        {**judged, "passage": n, "critique": {"ISREL": isrel}} for n, isrel in ((1, 0.8), (0, 0.2))
+    )
+    given: Any = {"grades": (0.5, -0.5), "candidates": (first, {**second, "chosen": False})}
     outcomes = [
         Outcome(str(n), method, answer, refused=not answer, **given)
         for method in ("self_rag", "crag")
@@ -124,11 +117,13 @@ def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
     ]
     run = Run(questions, outcomes)
     holds = {"0": [True, False], "1": [True, False], "2": [False, False], "3": [False, False]}
-    shipped = shipped_figures(run, holds)["crag"]
+    shipped = evidence.shipped_figures(run, holds)["crag"]
     assert [shipped[key][0] for key in ("right", "wrong", "refused")] == [0.25, 0.5, 0.25]
     assert (shipped["refused_unheld"][0], shipped["unheld"]) == (0.5, 2)
-    sure = confidence_figures(run)
+    sure = evidence.confidence_figures(run)
     assert (sure["confidence"][0], sure["right"][0], sure["error"]) == (0.75, 0.25, 0.5)
-    graded = evaluator_figures(run, {q.id: [True, False] for q in questions})
+    graded = evidence.evaluator_figures(run, {q.id: [True, False] for q in questions})
     assert (graded["grades"][0], graded["title_rule"][0]) == (1.0, 0.0)
     assert graded["difference"] == [1.0, 1.0, 1.0]
+    unlike = {"0": [True, True], "1": [False, True], "2": [False, True], "3": [False, False]}
+    assert evidence.isrel_figures(run, unlike)["isrel"][0] == 0.75

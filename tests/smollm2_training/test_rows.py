@@ -116,13 +116,18 @@ def test_a_question_has_a_row_with_the_answer_and_one_without() -> None:
         {"title": "Ann", "text": "She is of the United States."},
     ]
     row = {"output": "U.S.", "answers": ["US", "USA", "United States", "U"], "set": "nq"}
-    made = [*label_row({**row, "documents": pages})]
-    assert made == [
-        "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]U.S.[Utility:5]",
+    row |= {"question": "Of where is Ann?", "documents": pages}
+    first, second, third = label_row(row)
+    assert first == (
         "[Retrieval]<paragraph>Ann\nAnn is of the US (USA).</paragraph>"
-        "[Relevant]USA[Fully supported][Utility:5]",
-    ]
-    assert len([*label_row({**row, "documents": pages[1:]})]) == 1
+        "[Relevant]USA[Fully supported][Utility:5]"
+    )
+    assert "[Relevant]United States[" in second
+    unsure = "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]U.S.[Utility:5]"
+    assert third == unsure
+    for question, made in (("Of where is Ann?", [unsure]), ("Who?", [])):
+        assert [*label_row({**row, "question": question, "documents": pages[:1] * 2})] == made
+    assert len([*label_row({**row, "documents": pages[1:] * 2})]) == 2
     plain = {"output": "Water.", "documents": pages}
     assert [*label_row({**plain, "set": "arc"})] == ["[No Retrieval]Water.[Utility:5]"]
     for unfit in ({"set": "strategyqa"}, {"set": "selfrag", "retrieves": True}):
