@@ -125,6 +125,7 @@ def test_json_has_the_whole_result_and_settings_come_from_file_and_options(
         (["--web", "tavily", "--graph", "instruct_rag"], "--web: instruct-rag never searches"),
         (["--config", "none.toml"], "none.toml"),
         (["--model", "nope:gpt"], "nope"),
+        (["--engine", "vllm"], "engine vllm needs a model"),
         (["--html", "notes/staging.md/run.html"], "notes/staging.md/run.html"),
         (["--graph", "crag", "--set", "approve_search=true"], "terminal"),
     ],
@@ -143,10 +144,7 @@ def test_a_mistake_is_one_line_that_names_it(
     [("mcp", "mcp.server.mcpserver"), ("studio", "langgraph_cli"), ("ui", "uvicorn")],
 )
 def test_a_missing_extra_is_named(
-    command: str,
-    module: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: str, module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert f"selfcorrect-rag[{command}]" in error_of(capsys, command)
