@@ -2,18 +2,12 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 from pydantic import BaseModel
 
-from selfcorrect_rag.serving.config import (
-    BadOption,
-    EngineName,
-    ServingConfig,
-    parse_value,
-    read_config,
-)
+from selfcorrect_rag.serving.config import BadOption, ServingConfig, parse_value, read_config
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings
 
 NAMES = "PROVIDER:MODEL, a checkpoint, or MODULE:ATTRIBUTE.  [default: the embedded reader]"
@@ -48,7 +42,7 @@ CONFIG = [
     click.Option(["--index"], type=Path, metavar="DIR", help="An index of `index`."),
     click.Option(["--model"], metavar="NAME", help=f"What answers: {NAMES}"),
     click.Option(
-        ["--engine"], type=click.Choice(get_args(EngineName)), help="What runs the model."
+        ["--engine"], metavar="transformers|vllm|server|chat", help="What runs the model."
     ),
     click.Option(["--reader"], type=Path, metavar="DIR", help="A reader of `make reader`."),
     click.Option(["--evaluator"], metavar="NAME", help=f"What grades documents: {NAMES}"),
