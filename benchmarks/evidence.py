@@ -229,6 +229,10 @@ def run_set(
     reader = RememberingReader.load()
     # The papers' models do not refuse either.
     never = {} if "model" in config else {"answer_above": 0.0}
+    weights, made_by = Path(config.get("model", "")) / "model.safetensors", dict(config)
+    if weights.is_file():  # a folder with answers of other weights is refused
+        with weights.open("rb") as file:
+            made_by["weights"] = hashlib.file_digest(file, "sha256").hexdigest()
     swept = [read_sweep(sweep)[1] for sweep in SWEEPS] if "model" in config else []
     specs = read_specs(methods, swept)
     if "model" in config:  # whose candidates are weighed again, since to write them takes long
@@ -244,7 +248,9 @@ def run_set(
             parts.retriever, parts.reader = (lambda query: []), by
             opened = [open_method(spec, parts) for spec in specs if not spec.reweighs]
             out, many = work / "runs" / f"{name}-{kind}", 1 if kind == "timed" else 4
-            done = run_methods(some, opened, out, concurrency=many, on_done=show_progress)
+            done = run_methods(
+                some, opened, out, settings=made_by, concurrency=many, on_done=show_progress
+            )
             weighed = [resolve_spec(spec, parts) for spec in specs]
             return done if kind == "timed" else reweigh_run(done, weighed)
 
@@ -358,16 +364,19 @@ def evaluator_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str
 
 
 def isrel_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str, Any]:
-    """Return the AUC of Self-RAG's ISREL, for whether a passage holds an answer."""
-    graded = [
+    """Return the AUC of Self-RAG's ISREL, for whether a passage holds an answer; None if all do, or
+    none."""
+    judged = (
         [
             (candidate["critique"]["ISREL"], holds[outcome.id][candidate["passage"]])
             for candidate in outcome.candidates
             if candidate["depth"] == 0 and candidate["critique"].get("ISREL") is not None
         ]
         for outcome in run.of("self_rag")
-    ]
-    return {"questions": sum(map(bool, graded)), "isrel": auc_figures(graded)[0]}
+    )
+    graded = [marks for marks in judged if marks]
+    both = len({held for marks in graded for _, held in marks}) == 2
+    return {"questions": len(graded), "isrel": auc_figures(graded)[0] if both else None}
 
 
 def auc_figures(graded: Sequence[Sequence[tuple[float, ...]]]) -> list[list[float]]:

@@ -57,12 +57,11 @@ def tables(made: Mapping[str, Any]) -> dict[str, str]:
         ),
         "cost": _by_method(sets, _cost),
     }
-    if all(
-        SWEPT.format("isrel", WEIGHTS[0]) in found["whole"]["methods"] for found in sets.values()
-    ):
+    if all((found.get("isrel") or {}).get("isrel") for found in sets.values()):
         cells = [interval(found["isrel"]["isrel"]) for found in sets.values()]
         rows = [("AUC of ISREL", cells)]
         made_tables["relevance"] = _table("Self-RAG", [SETS[name] for name in sets], rows)
+    if all(SWEPT.format("isrel", 0) in found["whole"]["methods"] for found in sets.values()):
         made_tables["sweeps"] = _sweeps(sets)
     if all(found["evaluator"] for found in sets.values()):
         made_tables["evaluator"] = _table(

@@ -127,3 +127,4 @@ def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
     assert graded["difference"] == [1.0, 1.0, 1.0]
     unlike = {"0": [True, True], "1": [False, True], "2": [False, True], "3": [False, False]}
     assert evidence.isrel_figures(run, unlike)["isrel"][0] == 0.75
+    assert evidence.isrel_figures(run, {key: [True, True] for key in unlike})["isrel"] is None

@@ -76,6 +76,7 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
     figures = json.loads((out / "evidence/evidence.json").read_text())
     methods = figures["sets"]["popqa"]["whole"]["methods"]
     assert {"rag", "likelihood", "crag", "self_rag:weight_issup=2"} < {*methods}
+    assert "weights" in (out / "evidence/runs/popqa-whole/settings.json").read_text()
     assert methods["self_rag"]["calls"] > methods["likelihood"]["calls"] == 0
     for name in ("critic", "generator", "instruct"):
         assert "apache-2.0" in (out / f"adapters/{name}/README.md").read_text()
