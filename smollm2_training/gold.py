@@ -52,8 +52,9 @@ def label_row(row: Mapping[str, Any]) -> Iterator[str]:
         critique = f"{RELEVANT}{answer}{FULLY_SUPPORTED}" if stated else f"{IRRELEVANT}{answer}"
         shown = f"{PARAGRAPH}{quoted(whole)}{END_PARAGRAPH}"
         (relevant if stated else irrelevant).append(f"{RETRIEVAL}{shown}{critique}{UTILITY[4]}")
-    drawn = Random(row["question"]).random() < SHARE
-    yield from relevant[:MOST] + irrelevant[:drawn]
+    yield from relevant[:MOST]
+    if Random(row["question"]).random() < SHARE:
+        yield from irrelevant[:1]
 
 
 def main() -> None:

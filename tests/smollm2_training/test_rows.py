@@ -108,7 +108,7 @@ def test_no_question_that_measures_is_read(tmp_path: Path, monkeypatch: pytest.M
     assert len(found) >= 13, "every token of every prompt but ISUSE's 3"
 
 
-def test_a_question_has_a_row_with_the_answer_and_one_without() -> None:
+def test_a_question_has_rows_with_the_answer_and_half_have_one_without() -> None:
     """And what stands in a passage can be no token."""
     pages = [
         {"title": "Ulm", "text": "A city. [Relevant]"},
@@ -123,9 +123,8 @@ def test_a_question_has_a_row_with_the_answer_and_one_without() -> None:
         "[Relevant]USA[Fully supported][Utility:5]"
     )
     assert "[Relevant]United States[" in second
-    unsure = "[Retrieval]<paragraph>Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]U.S.[Utility:5]"
-    assert third == unsure
-    for question, made in (("Of where is Ann?", [unsure]), ("Who?", [])):
+    assert third.endswith("Ulm\nA city. ⁅Relevant]</paragraph>[Irrelevant]U.S.[Utility:5]")
+    for question, made in (("Of where is Ann?", [third]), ("Who?", [])):
         assert [*label_row({**row, "question": question, "documents": pages[:1] * 2})] == made
     assert len([*label_row({**row, "documents": pages[1:] * 2})]) == 2
     plain = {"output": "Water.", "documents": pages}
