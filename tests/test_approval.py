@@ -1,6 +1,7 @@
 """Nothing is searched for without the consent that is asked for."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.agents.scripted import reflecting
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesSearch, WordEvaluator, document
 from tests.four_graphs import create
 from tests.scripted import THREAD, echo
-from tests.test_faults import FORMS, ask
+from tests.test_faults import CORRECTING, FORMS, ask
 
 QUERY = "wrote, Emma"
 ASKED: Any = {"question": "Who wrote Emma?"}
@@ -31,13 +32,12 @@ def queries(web: PagesSearch) -> list[str]:
     return [query for query, _ in web.queries]
 
 
-EVERY = pytest.mark.parametrize("name", ["crag", "self_crag"])
+EVERY = pytest.mark.parametrize(("name", "form"), [*product(CORRECTING, ("sync", "async"))])
 # tests/test_reading_text.py has all forms
 REPLIES: list[Any] = [(True, QUERY), ({"query": "Jane"}, "Jane"), (False, None), (None, None)]
 
 
 @EVERY
-@FORMS
 @pytest.mark.parametrize("texts", [AMBIGUOUS, INCORRECT], ids=["ambiguous", "incorrect"])
 @pytest.mark.parametrize(("reply", "query"), REPLIES)
 async def test_a_query_leaves_only_with_consent(
@@ -63,7 +63,6 @@ async def test_a_query_leaves_only_with_consent(
 
 
 @EVERY
-@FORMS
 async def test_a_killed_run_still_asks(name: str, form: str) -> None:
     for node in ("grade_documents", "rewrite_query", "web_search"):
         web, saver = PagesSearch(), InMemorySaver()
@@ -77,7 +76,6 @@ async def test_a_killed_run_still_asks(name: str, form: str) -> None:
 
 
 @EVERY
-@FORMS
 async def test_a_fork_may_ask_for_approval(name: str, form: str) -> None:
     web = PagesSearch()
     graph = build(name, web, checkpointer=InMemorySaver())
@@ -95,7 +93,6 @@ async def test_a_fork_may_ask_for_approval(name: str, form: str) -> None:
 
 
 @EVERY
-@FORMS
 async def test_a_new_turn_asks_for_itself(name: str, form: str) -> None:
     web = PagesSearch()
     graph = build(name, web, checkpointer=InMemorySaver())
@@ -120,7 +117,6 @@ async def test_what_an_abandoned_pause_left_to_do_is_not_done(form: str) -> None
 
 
 @EVERY
-@FORMS
 async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> None:
     for options, context in (({"settings": APPROVE}, None), ({}, APPROVE)):
         web = PagesSearch()

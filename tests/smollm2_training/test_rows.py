@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
@@ -13,6 +14,7 @@ from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.training.rows import part_of
 from smollm2_training import chat, labels, questions
 from smollm2_training.augment import given_passages
+from smollm2_training.engines import compare
 from smollm2_training.gold import label_row
 from smollm2_training.labels import Case, critic_rows, label_claim, label_passage, label_sample
 from tests.reader_training.test_data import needs_data
@@ -156,13 +158,8 @@ def test_the_chat_model_answers_in_batches(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] }}\n")
     monkeypatch.setattr(chat, "MAX_TOKENS", 4)
     monkeypatch.setattr(chat, "GATHER_SECONDS", 0.5)
-    sizes = list[int]()
-    complete = chat.Batcher._complete
-    monkeypatch.setattr(
-        chat.Batcher,
-        "_complete",
-        lambda self, some: sizes.append(len(some)) or complete(self, some),
-    )
+    complete = create_autospec(chat.Batcher._complete, side_effect=chat.Batcher._complete)
+    monkeypatch.setattr(chat.Batcher, "_complete", complete)
     answerer = chat.open_model()
     with ThreadPoolExecutor(4) as pool:
         messages = [*pool.map(answerer.invoke, ["Who?", "Why?", "When? " * 9, "Where?"])]
@@ -171,6 +168,16 @@ def test_the_chat_model_answers_in_batches(tmp_path: Path, monkeypatch: pytest.M
         for asked in [pool.submit(answerer.invoke, question) for question in ("Who?", "Why?")]:
             with pytest.raises(EngineFailed):
                 asked.result()
-    assert max(sizes) > 1
+    assert max(len(call.args[1]) for call in complete.call_args_list) > 1
     assert messages[0].content == alone.content
     assert was_cut(alone)
+
+
+def test_candidates_of_the_same_text_are_compared() -> None:
+    one = {"text": "Ann", "score": 2.5, "critique": {"ISREL": 0.5, "ISSUP": None}}
+    near, other = {**one, "score": 2.4, "critique": {"ISREL": 0.7}}, {**one, "text": "Bob"}
+    found = [{"answer": each["text"], "candidates": [one, each]} for each in (near, other)]
+    whole = [{"answer": "Ann", "candidates": [near, one]}] * 2
+    assert compare(whole, found) == pytest.approx(
+        {"answers": 0.5, "texts": 0.75, "score": 0.1, "critique": 0.2}
+    )
