@@ -176,8 +176,8 @@ def test_the_chat_model_answers_in_batches(tmp_path: Path, monkeypatch: pytest.M
 def test_candidates_of_the_same_text_are_compared() -> None:
     one = {"text": "Ann", "score": 2.5, "critique": {"ISREL": 0.5, "ISSUP": None}}
     near, other = {**one, "score": 2.4, "critique": {"ISREL": 0.7}}, {**one, "text": "Bob"}
-    found = [{"answer": each["text"], "candidates": [one, each]} for each in (near, other)]
-    whole = [{"answer": "Ann", "candidates": [near, one]}] * 2
+    found = [{"answer": each["text"], "candidates": [one, each]} for each in (near, one, other)]
+    whole = [{"answer": "Ann", "candidates": [near, one]}] * 3
     assert compare(whole, found) == pytest.approx(
-        {"answers": 0.5, "texts": 0.75, "score": 0.1, "critique": 0.2}
+        {"answers": 2 / 3, "texts": 5 / 6, "score": 0.1, "critique": 0.2}
     )
