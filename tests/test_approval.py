@@ -15,10 +15,9 @@ from tests.agents.scripted import reflecting
 from tests.crag_runs import AMBIGUOUS, INCORRECT, PagesSearch, WordEvaluator, document
 from tests.four_graphs import create
 from tests.scripted import THREAD, echo
-from tests.test_faults import CORRECTING, FORMS, ask
+from tests.test_faults import ASKED, CORRECTING, FORMS, ask
 
 QUERY = "wrote, Emma"
-ASKED: Any = {"question": "Who wrote Emma?"}
 APPROVE: Any = {"approve_search": True}
 NO_THREAD = "^approve_search: .*needs a checkpointer and a thread_id"
 

@@ -26,11 +26,13 @@ def made() -> Any:
 
 
 def test_the_tables_of_the_page_are_the_figures(made: Any) -> None:
-    text, smollm2 = PAGE.read_text(encoding="utf-8"), PAGE.with_suffix("") / "smollm2.json"
+    small = json.loads((PAGE.with_suffix("") / "smollm2.json").read_text(encoding="utf-8"))
+    text, found = PAGE.read_text(encoding="utf-8"), tables(small)
     assert not [subject for subject, table in tables(made).items() if table not in text]
-    found = tables(json.loads(smollm2.read_text(encoding="utf-8")))
     shown = {subject for subject, table in found.items() if table in text}
     assert shown == {"match", "differences", "relevance", "sweeps"}
+    twice = small["sets"]["triviaqa"]["whole"]["methods"]["self_rag:weight_isrel=2"]["match"]
+    assert f"| {interval(twice)} |\n| ISSUP |" in found["sweeps"]
 
 
 def test_tables_of_some_methods_lack_the_others(made: Any) -> None:

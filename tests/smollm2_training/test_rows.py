@@ -177,7 +177,6 @@ def test_candidates_of_the_same_text_are_compared() -> None:
     one = {"text": "Ann", "score": 2.5, "critique": {"ISREL": 0.5, "ISSUP": None}}
     near, other = {**one, "score": 2.4, "critique": {"ISREL": 0.7}}, {**one, "text": "Bob"}
     found = [{"answer": each["text"], "candidates": [one, each]} for each in (near, one, other)]
-    whole = [{"answer": "Ann", "candidates": [near, one]}] * 3
-    assert compare(whole, found) == pytest.approx(
+    assert compare([{"answer": "Ann", "candidates": [near, one]}] * 3, found) == pytest.approx(
         {"answers": 2 / 3, "texts": 5 / 6, "score": 0.1, "critique": 0.2}
     )
