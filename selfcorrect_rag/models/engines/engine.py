@@ -223,8 +223,12 @@ def _problem(given: Sequence[Completion], prompts: int, request: Request) -> str
             return f"{ids} ids, log-probabilities of {logprobs}; 1 to {request.max_tokens} expected"
         if each.finish_reason not in ("stop", "length"):
             return f"a completion that ended by {each.finish_reason!r}"
-        for token_id, by_id in zip(each.ids, each.logprobs, strict=True):
-            needed = watched if token_id in watched else {token_id}
-            if bad := [i for i in needed if math.isnan(by_id.get(i, math.nan))]:
-                return f"no log-probability of the ids {sorted(bad)}"
+        bad = {
+            i
+            for token_id, by_id in zip(each.ids, each.logprobs, strict=True)
+            for i in (watched if token_id in watched else (token_id,))
+            if math.isnan(by_id.get(i, math.nan))
+        }
+        if bad:
+            return f"no log-probability of the ids {sorted(bad)}"
     return None

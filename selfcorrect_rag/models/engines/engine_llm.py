@@ -122,31 +122,32 @@ class EngineReflectionLLM(ReflectionLLM):
 
     def _segment(self, encoded: Encoded, completion: Completion, request: Request) -> Segment:
         ids, finish_reason = list(completion.ids), str(completion.finish_reason)
-        pairs = list(zip(ids, completion.logprobs, strict=True))
-        reflections = []
+        tokenizer, pairs = self._tokenizer, list(zip(ids, completion.logprobs, strict=True))
+        reflections, tokens = [], tokenizer.reflection_tokens
         for at, (token_id, by_id) in enumerate(pairs):
-            if token := self._tokenizer.reflection_tokens.get(token_id):
-                group, control = GROUP_OF[token], self._tokenizer.control_ids
-                given = {each: by_id[control[each]] for each in TOKENS[group]}
+            if token_id in tokens:
+                token = tokens[token_id]
+                group = GROUP_OF[token]
+                given = {each: by_id[tokenizer.control_ids[each]] for each in TOKENS[group]}
                 reflections.append(
                     Reflection(group=group, position=at, token=token, logprobs=given)
                 )
-        text, following = self._tokenizer.text(ids), None
+        text, following = tokenizer.text(ids), None
         place = _stop_place(text, request.stop)
         if place < len(text):
             finish_reason = "stop"
         elif finish_reason == "stop" and ids[-1] in request.stop_ids:
             finish_reason, following = "retrieval", reflections.pop()
             ids.pop()
-        elif finish_reason == "stop" and not (request.stop and self._tokenizer.pieces(ids[-1:])):
+        elif finish_reason == "stop" and not (request.stop and tokenizer.pieces(ids[-1:])):
             # It may be a further end id of the checkpoint. With stop strings, an engine may see a
             # space before the text that is not shown here.
             finish_reason = "end"
-            text = self._tokenizer.text(ids[:-1])
+            text = tokenizer.text(ids[:-1])
             ids.pop()
         return Segment(
             text=text[:place].strip(),
-            pieces=self._tokenizer.pieces(ids),
+            pieces=tokenizer.pieces(ids),
             reflections=reflections,
             next=following,
             finish_reason=finish_reason,  # type: ignore[typeddict-item]

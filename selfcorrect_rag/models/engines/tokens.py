@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby, pairwise, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -93,7 +94,7 @@ class ControlledTokenizer:
         texts = [self._names[part.text] if part.kind == "control" else part.text for part in parts]
         encoding = self._writer.encode("".join(texts))
         # An id without characters of its own belongs to the ids before it.
-        ends = list(accumulate((end for _, end in encoding.offsets), max))
+        ends = list(accumulate(map(itemgetter(1), encoding.offsets), max))
         borders = [bisect_right(ends, end) for end in accumulate(map(len, texts))]
         counts = [len(self._prefix), *(b - a for a, b in pairwise([0, *borders]))]
         return _fit(parts, self._prefix + encoding.ids, counts, limit)

@@ -106,13 +106,15 @@ class VLLMEngine(Engine):
     async def _complete(self, prompt: Sequence[int], request: Request) -> Completion:
         (output,) = [output async for output in self._outputs(prompt, request, "FINAL_ONLY")]
         (completion,) = output.outputs
-        ids, watched = completion.token_ids, request.logprob_ids
-        logprobs = [
-            # Most tokens are text, which needs only its own log-probability.
-            {i: step[i].logprob for i in (watched if each in watched else [each])}
-            for each, step in zip(ids, completion.logprobs, strict=True)
-        ]
-        return Completion(ids, logprobs, completion.finish_reason)
+        flat, watched, logprobs = completion.logprobs, set(request.logprob_ids), list[Any]()
+        positions = zip(flat.start_indices, flat.end_indices, strict=True)
+        for each, (start, end) in zip(completion.token_ids, positions, strict=True):
+            if each in watched:
+                known = zip(flat.token_ids[start:end], flat.logprobs[start:end], strict=True)
+                logprobs.append(dict(known))
+            else:  # most tokens are text, which needs only its own log-probability
+                logprobs.append({each: flat.logprobs[flat.token_ids.index(each, start, end)]})
+        return Completion(completion.token_ids, logprobs, completion.finish_reason)
 
     async def stream(
         self, prompt: Sequence[int], request: Request
@@ -131,6 +133,7 @@ class VLLMEngine(Engine):
         params = SamplingParams(
             max_tokens=request.max_tokens,
             logprob_token_ids=list(request.logprob_ids),
+            flat_logprobs=True,  # without an object for each of them
             stop_token_ids=list(request.stop_ids),
             stop=list(request.stop),
             allowed_token_ids=None if request.allowed_ids is None else list(request.allowed_ids),
