@@ -4,7 +4,9 @@ crag_t5, crag_instant    a CRAG of 50 lines on LangGraph, with a random evaluato
                          T5-small's sizes and with one that takes no time, against ``create_crag``
 self_rag_generate        transformers' ``generate``, passage by passage, against
                          ``create_self_rag``, with a random Llama; 40 tokens for each of 5 passages
-rss_mb                   largest memory of the process after each tenth of CRAG's questions
+rss_mb                   largest memory of the process after each tenth of CRAG's questions, asked
+                         before all others; oneDNN multiplies the evaluator's matrices, as PyTorch
+                         does by itself on a CPU with bfloat16
 
 The first three are the program's CPU time over the graph's, the median over the questions, asked in
 turn: above 1 the graph is faster. PopQA's questions, from ../shared/data. One line of JSON.
@@ -18,6 +20,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import partial
 from statistics import median
 from typing import Annotated, Any
@@ -26,6 +29,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import HumanMessage
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
+from torch.utils import mkldnn
 from typing_extensions import TypedDict
 
 from benchmarks import documents
@@ -120,6 +124,18 @@ def generate_by_passage(model: Any, tokenizer: Any, given: Any, result: Any) -> 
         model.generate(**ids, **fixed, output_logits=True, return_dict_in_generate=True)
 
 
+def memory(graph: Any, asked: Sequence[Any], count: int) -> list[int]:
+    """Ask so many questions; return the process's largest memory in MB after each tenth."""
+    found = []
+    for n in range(count):
+        graph.invoke(asked[n % len(asked)])
+        if not (n + 1) % (count // 10):
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            found.append(most // (1024 if sys.platform != "darwin" else 1024**2))
+            print(f"{n + 1} questions: {found[-1]} MB", file=sys.stderr, flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=20)
@@ -132,24 +148,22 @@ def main() -> None:
         for n, row in enumerate(rows)
     ]
     tokenizer = trained_tokenizer([page.page_content for page in pages])
-    t5 = T5Evaluator(random_model({**SMALL, "num_layers": 1}, len(tokenizer)), tokenizer)
+    model = random_model({**SMALL, "num_layers": 1}, len(tokenizer))
+    t5 = T5Evaluator(model, tokenizer)
+    untyped: Any = mkldnn
     report: dict[str, Any] = {"benchmark": "peers", "questions": args.questions}
+    by_onednn = T5Evaluator(untyped.to_mkldnn(deepcopy(model)), tokenizer)
+    crag = create_crag(echo(), None, by_onednn, lambda query: pages[:PASSAGES])
+    report["rss_mb"] = memory(crag, asked, args.crag)
     for name, evaluator in {"t5": t5, "instant": WordEvaluator()}.items():
         parts = (echo(), evaluator, lambda query: pages[:PASSAGES])
         graph = create_crag(parts[0], None, *parts[1:])
         report[f"crag_{name}"] = ratio(graph, crag_by_hand(*parts), asked[: args.questions + 1])
-    model, words = random_llama(llama(576, 1536, 4, 9, 3))
-    self_rag = create_self_rag(TransformersReflectionLLM.from_model(model, words), None)
-    peer, short = partial(generate_by_passage, model, words), {**SHORT, "segment_tokens": TOKENS}
+    random, words = random_llama(llama(576, 1536, 4, 9, 3))
+    self_rag = create_self_rag(TransformersReflectionLLM.from_model(random, words), None)
+    peer, short = partial(generate_by_passage, random, words), {**SHORT, "segment_tokens": TOKENS}
     short_passages = questions(args.questions + 1)
     report["self_rag_generate"] = ratio(self_rag, peer, short_passages, short)
-    graph, report["rss_mb"] = create_crag(echo(), None, t5, lambda query: pages[:PASSAGES]), []
-    for n in range(args.crag):
-        graph.invoke(asked[n % len(asked)])
-        if not (n + 1) % (args.crag // 10):
-            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            report["rss_mb"].append(most // (1024 if sys.platform != "darwin" else 1024**2))
-            print(json.dumps(report), file=sys.stderr, flush=True)
     print(json.dumps(report))
 
 
