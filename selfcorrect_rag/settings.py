@@ -82,9 +82,9 @@ class Settings(BaseModel):
         """Return these settings, overridden by the fields that a run's context sets.
 
         The context is None, a dict, or settings of this graph or of one composed of it; a
-        ``shared`` one may be a parent graph's, whose other keys are ignored.
+        ``shared`` one may be a parent graph's, also a dataclass, whose other keys are ignored.
         """
-        cls, taken = type(self), {}
+        cls, taken = type(self), dict[str, Any]()
         given = context if isinstance(context, Settings) else None
         if given and (isinstance(given, cls) or isinstance(self, type(given))):
             taken = {name: getattr(given, name) for name in given.model_fields_set}
@@ -96,6 +96,8 @@ class Settings(BaseModel):
                 f"{type(context).__name__} is for {graph}, and this is {self.graph}: give "
                 f"{cls.__name__}, or a dict of some of its settings"
             )
+        else:
+            taken = {n: v for n in cls.model_fields if not callable(v := getattr(context, n, str))}
         if taken := {name: value for name, value in taken.items() if name in cls.model_fields}:
             return cls(**{**self.model_dump(exclude_unset=True), **taken})
         return self

@@ -2,6 +2,7 @@
 
 import json
 from itertools import product
+from types import SimpleNamespace as Own
 from typing import Any
 
 import pytest
@@ -117,7 +118,7 @@ async def test_what_an_abandoned_pause_left_to_do_is_not_done(form: str) -> None
 
 @EVERY
 async def test_without_a_checkpointer_nothing_is_sent(name: str, form: str) -> None:
-    for options, context in (({"settings": APPROVE}, None), ({}, APPROVE)):
+    for options, context in (({"settings": APPROVE}, None), ({}, APPROVE), ({}, Own(**APPROVE))):
         web = PagesSearch()
         with pytest.raises(BadSettings, match=NO_THREAD):
             await ask(build(name, web, **options), form, ASKED, context=context)

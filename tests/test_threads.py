@@ -204,7 +204,8 @@ async def test_64_concurrent_runs_never_mix(threads: bool) -> None:
 
 class PydanticContext(BaseModel):
     user: str = "someone"
-    passages: int = 99
+    lower: float = -1.0
+    strip_threshold: float = -1.0
 
 
 class ParentState(MessagesState):
@@ -245,13 +246,11 @@ async def test_messages_are_shared_and_never_doubled(make: Any, schema: Any, con
     assert second["visited"] == ["greet", first["answer"], "greet", second["answer"]]
 
 
-def test_a_parents_context_object_says_nothing_a_dict_may() -> None:
-    noise = crag("Noise.")
-    quiet = parent(noise, PydanticContext).invoke(say("Who?"), context=PydanticContext())
-    given = {"user": "someone", "lower": -1.0, "strip_threshold": -1.0}
-    dictated = parent(noise, dict).invoke(say("Who?"), context=given)
-    assert "Noise." not in quiet["answer"]
-    assert "Noise." in dictated["answer"], "a setting in the parent's dict reaches the graph"
+def test_settings_in_a_parents_context_reach_the_graph() -> None:
+    noise, given = crag("Noise."), PydanticContext()
+    assert "Noise." not in parent(noise, str).invoke(say("Who?"), context="them")["answer"]
+    for schema, context in ((dict, given.model_dump()), (PydanticContext, given)):
+        assert "Noise." in parent(noise, schema).invoke(say("Who?"), context=context)["answer"]
 
 
 THEIRS = CRAGSettings, SelfRAGSettings, InstructRAGSettings, SelfCRAGSettings

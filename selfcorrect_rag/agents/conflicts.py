@@ -64,9 +64,7 @@ def find_conflicts(
         BadArgument: the result has no candidates, or a date cannot be read.
     """
     if "candidates" not in result:
-        raise BadArgument(
-            "conflicts are found among candidates: give a result of Self-RAG or Self-CRAG"
-        )
+        raise BadArgument("conflicts are among candidates: give a result of Self-RAG or Self-CRAG")
     documents: Sequence[Document] = result.get("knowledge") or result["passages"]
     # A node that runs after the last step of the graph no longer gets the question.
     question = result.get("question") or result.get("original_question") or ""
@@ -74,12 +72,10 @@ def find_conflicts(
     for candidate in sorted(result["candidates"], key=lambda c: -c["score"]):
         if not _is_supported(candidate, support):
             continue
-        told = (group for group in groups if same(group[0]["text"], candidate["text"]))
-        group = next(told, None)
-        if group is None:
-            groups.append([candidate])
-        else:
-            group.append(candidate)
+        group = next((g for g in groups if same(g[0]["text"], candidate["text"])), [])
+        if not group:
+            groups.append(group)
+        group.append(candidate)
     if len(groups) < 2:
         return []
     numbers = iter(range(1, len(documents) + 1))
@@ -108,8 +104,7 @@ def describe_conflict(claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
     told = (
-        f"“{claim['answer']}” ({', '.join(_name(cited) for cited in claim['citations'])})"
-        for claim in claims
+        f"“{claim['answer']}” ({', '.join(map(_name, claim['citations']))})" for claim in claims
     )
     return f"the documents disagree: {', '.join(told)}"
 

@@ -223,12 +223,10 @@ def _problem(given: Sequence[Completion], prompts: int, request: Request) -> str
             return f"{ids} ids, log-probabilities of {logprobs}; 1 to {request.max_tokens} expected"
         if each.finish_reason not in ("stop", "length"):
             return f"a completion that ended by {each.finish_reason!r}"
-        bad = {
-            i
-            for token_id, by_id in zip(each.ids, each.logprobs, strict=True)
-            for i in (watched if token_id in watched else (token_id,))
-            if math.isnan(by_id.get(i, math.nan))
-        }
-        if bad:
+        pairs = zip(each.ids, each.logprobs, strict=True)
+        needed = (
+            (i, by_id) for own, by_id in pairs for i in (watched if own in watched else [own])
+        )
+        if bad := {i for i, by_id in needed if math.isnan(by_id.get(i, math.nan))}:
             return f"no log-probability of the ids {sorted(bad)}"
     return None

@@ -125,8 +125,7 @@ class EngineReflectionLLM(ReflectionLLM):
         tokenizer, pairs = self._tokenizer, list(zip(ids, completion.logprobs, strict=True))
         reflections, tokens = [], tokenizer.reflection_tokens
         for at, (token_id, by_id) in enumerate(pairs):
-            if token_id in tokens:
-                token = tokens[token_id]
+            if token := tokens.get(token_id):
                 group = GROUP_OF[token]
                 given = {each: by_id[tokenizer.control_ids[each]] for each in TOKENS[group]}
                 reflections.append(

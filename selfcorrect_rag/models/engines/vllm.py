@@ -107,13 +107,11 @@ class VLLMEngine(Engine):
         (output,) = [output async for output in self._outputs(prompt, request, "FINAL_ONLY")]
         (completion,) = output.outputs
         flat, watched, logprobs = completion.logprobs, set(request.logprob_ids), list[Any]()
-        positions = zip(flat.start_indices, flat.end_indices, strict=True)
-        for each, (start, end) in zip(completion.token_ids, positions, strict=True):
-            if each in watched:
-                known = zip(flat.token_ids[start:end], flat.logprobs[start:end], strict=True)
-                logprobs.append(dict(known))
-            else:  # most tokens are text, which needs only its own log-probability
-                logprobs.append({each: flat.logprobs[flat.token_ids.index(each, start, end)]})
+        spans = zip(completion.token_ids, flat.start_indices, flat.end_indices, strict=True)
+        for own, start, end in spans:
+            known = dict(zip(flat.token_ids[start:end], flat.logprobs[start:end], strict=True))
+            # Most tokens are text, which needs only its own log-probability.
+            logprobs.append(known if own in watched else {own: known[own]})
         return Completion(completion.token_ids, logprobs, completion.finish_reason)
 
     async def stream(
@@ -260,7 +258,6 @@ class VLLMServerEngine(Engine):
                     yield json.loads(data)["choices"][0]["token_ids"]
 
     def _body(self, prompts: Sequence[Sequence[int]], request: Request) -> dict[str, Any]:
-        allowed = request.allowed_ids
         return {
             "model": self.model,
             "prompt": [list(prompt) for prompt in prompts],
@@ -271,7 +268,7 @@ class VLLMServerEngine(Engine):
             "return_token_ids": True,
             "stop_token_ids": list(request.stop_ids),
             "stop": list(request.stop),
-            "allowed_token_ids": None if allowed is None else list(allowed),
+            "allowed_token_ids": request.allowed_ids,
             "temperature": 0.0,
             **request.sampling,
         }
