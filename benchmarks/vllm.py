@@ -1,7 +1,7 @@
 """Measure what the graph costs on vLLM beyond the engine alone.
 
-``python -m benchmarks.vllm``, on a CPU, float32, a random Llama of 4 layers with the 32,016 ids of
-Self-RAG's Llama-2, so that log-probabilities cost what they cost there. Short form, 10 passages.
+``python -m benchmarks.vllm``, on a CPU, float32, a random Llama with the 32,016 ids of Self-RAG's
+Llama-2, so that log-probabilities cost what they cost there. Short form, 10 passages.
 Ends in one line of JSON:
 
 batch_s            seconds a question of ``abatch`` over all questions; median of the rounds
@@ -149,16 +149,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--layers", type=int, default=4, help="64 hidden units for each")
     args = parser.parse_args()
     os.environ.update(CPU_ENVIRONMENT)
     with tempfile.TemporaryDirectory() as folder:
-        for part in random_llama({**llama(256, 512, 4, 4, 4), "initializer_range": 0.2}):
+        sizes = llama(64 * args.layers, 128 * args.layers, *[args.layers] * 3)
+        for part in random_llama({**sizes, "initializer_range": 0.2}):
             part.save_pretrained(folder)
         with Watched(model=folder, engine=CPU) as llm:
             figures = compare(llm, questions(args.questions), SHORT, args.rounds)
     rounded = {name: round(value, 4) for name, value in figures.items()}
-    counts = {"questions": args.questions, "cores": len(os.sched_getaffinity(0))}
-    print(json.dumps({"benchmark": "vllm", **counts, **rounded}))
+    given = {**vars(args), "cores": len(os.sched_getaffinity(0))}
+    print(json.dumps({"benchmark": "vllm", **given, **rounded}))
 
 
 if __name__ == "__main__":
