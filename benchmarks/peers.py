@@ -160,10 +160,11 @@ def main() -> None:
         graph = create_crag(parts[0], None, *parts[1:])
         report[f"crag_{name}"] = ratio(graph, crag_by_hand(*parts), asked[: args.questions + 1])
     random, words = random_llama(llama(576, 1536, 4, 9, 3))
-    self_rag = create_self_rag(TransformersReflectionLLM.from_model(random, words), None)
     peer, short = partial(generate_by_passage, random, words), {**SHORT, "segment_tokens": TOKENS}
     short_passages = questions(args.questions + 1)
-    report["self_rag_generate"] = ratio(self_rag, peer, short_passages, short)
+    with TransformersReflectionLLM.from_model(random, words) as llm:
+        self_rag = create_self_rag(llm, None)
+        report["self_rag_generate"] = ratio(self_rag, peer, short_passages, short)
     print(json.dumps(report))
 
 
