@@ -82,7 +82,7 @@ class Settings(BaseModel):
         """Return these settings, overridden by the fields that a run's context sets.
 
         The context is None, a dict, or settings of this graph or of one composed of it; a
-        ``shared`` one may be a parent graph's, also a dataclass, whose other keys are ignored.
+        ``shared`` one may be a parent graph's, also an object, whose other names are ignored.
         """
         cls, taken = type(self), dict[str, Any]()
         given = context if isinstance(context, Settings) else None
@@ -93,11 +93,11 @@ class Settings(BaseModel):
         elif given or not (context is None or shared):
             graph = given.graph if given else "none of these graphs"
             raise BadSettings(
-                f"{type(context).__name__} is for {graph}, and this is {self.graph}: give "
-                f"{cls.__name__}, or a dict of some of its settings"
+                f"{type(context).__name__} is for {graph}: give {cls.__name__}, or a dict like it"
             )
         else:
-            taken = {n: v for n in cls.model_fields if not callable(v := getattr(context, n, str))}
+            held = {name: getattr(context, name, None) for name in cls.model_fields}
+            taken = {n: v for n, v in held.items() if v is not None and not callable(v)}
         if taken := {name: value for name, value in taken.items() if name in cls.model_fields}:
             return cls(**{**self.model_dump(exclude_unset=True), **taken})
         return self

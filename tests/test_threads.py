@@ -203,9 +203,9 @@ async def test_64_concurrent_runs_never_mix(threads: bool) -> None:
 
 
 class PydanticContext(BaseModel):
-    user: str = "someone"
     lower: float = -1.0
     strip_threshold: float = -1.0
+    upper: float | None = None
 
 
 class ParentState(MessagesState):
@@ -249,7 +249,7 @@ async def test_messages_are_shared_and_never_doubled(make: Any, schema: Any, con
 def test_settings_in_a_parents_context_reach_the_graph() -> None:
     noise, given = crag("Noise."), PydanticContext()
     assert "Noise." not in parent(noise, str).invoke(say("Who?"), context="them")["answer"]
-    for schema, context in ((dict, given.model_dump()), (PydanticContext, given)):
+    for schema, context in ((dict, given.model_dump(exclude_none=True)), (PydanticContext, given)):
         assert "Noise." in parent(noise, schema).invoke(say("Who?"), context=context)["answer"]
 
 
