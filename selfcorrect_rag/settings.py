@@ -93,7 +93,7 @@ class Settings(BaseModel):
         elif given or not (context is None or shared):
             graph = given.graph if given else "none of these graphs"
             raise BadSettings(
-                f"{type(context).__name__} is for {graph}: give {cls.__name__}, or a dict like it"
+                f"{type(context).__name__} is for {graph}: give {cls.__name__}, or a dict of fields"
             )
         else:
             held = {name: getattr(context, name, None) for name in cls.model_fields}
