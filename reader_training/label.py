@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--teacher", type=Path, required=True, help="Folder of its training.")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rows", type=int, default=60_000)
+    parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -147,7 +147,7 @@ class SelfRAGSettings(Settings):
     options: tuple[str, ...] = knob((), "beam_select")
     """The answers allowed in a closed set; implies closed_set."""
     instruction: str | None = knob(None, "decide_retrieval", "generate_and_critique")
-    """Task instruction put before the question (the paper's are in prompts.TASK_INSTRUCTIONS)."""
+    """Task instruction before the question (prompts.self_rag.TASK_INSTRUCTIONS: the paper's)."""
 
     @property
     def weights(self) -> Weights:
@@ -245,7 +245,7 @@ class InstructRAGSettings(Settings):
     """Seed of random selection; the same seed and question draw the same demonstrations."""
     instruction: str | None = knob(None, "write_rationale")
     """Task-specific instruction put after the question (the paper's are in
-    instruct_prompts.TASK_INSTRUCTIONS); mode ft takes none."""
+    prompts.instruct_rag.TASK_INSTRUCTIONS); mode ft takes none."""
     rationale_tokens: int = knob(256, "write_rationale", ge=1, le=4096)
     """Maximum tokens of a ReflectionLLM's rationale, reserved in the context; others set theirs."""
     context_tokens: int | None = knob(None, "write_rationale", ge=1)

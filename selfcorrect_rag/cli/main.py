@@ -54,7 +54,8 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 2 with one line for what a user can fix."""
+    """Run a command and return its exit status: 2 with one line for what a user can fix, 1 for
+    rows that cannot be read."""
     try:
         status = cli.main(arguments, prog_name="selfcorrect-rag", standalone_mode=False)
         return status if isinstance(status, int) else 0
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from selfcorrect_rag.cli.terminal import tell
         from selfcorrect_rag.errors import BadRows, SelfCorrectError
 
-        if not isinstance(error, SelfCorrectError):
+        if not isinstance(error, SelfCorrectError | OSError):  # a full disk, a file as a folder
             raise
         tell(f"selfcorrect-rag: {error}", err=True)
         return 1 if isinstance(error, BadRows) else 2

@@ -282,6 +282,7 @@ def test_batch_answers_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "0 of them new" in capsys.readouterr().out
     lines = (tmp_path / "out" / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     assert ["8443" in line for line in lines] == [True, False]
+    assert "Not a directory" in error_of(capsys, *given[:3], f"{questions}/out")
 
 
 def test_eval_compares_methods_and_says_what_stopped_it(
