@@ -28,7 +28,15 @@ from reader_training.evaluate import (
 )
 from reader_training.onnx_graph import write_network
 from reader_training.torch_network import BASES, ReaderNetwork, load_trained
-from selfcorrect_rag.reader.network import SHIPPED, TOKENIZER, WORDS
+from selfcorrect_rag.reader.network import (
+    READER,
+    SHIPPED,
+    TOKENIZER,
+    WORDS,
+    Network,
+    Row,
+    load_tokenizer,
+)
 from selfcorrect_rag.reader.reader import (
     CONFIG,
     Reader,
@@ -41,6 +49,19 @@ from selfcorrect_rag.thresholds import calibrate
 CONFIDENCES = [step / 20 for step in range(2, 19)]
 """Confidences at which answers and mistakes are counted, to choose ``answer_above`` by."""
 CALIBRATION_SPLIT = 2
+
+
+class RememberingNetwork(Network):
+    """Computes each row once, since thresholds are fitted on the rows that the calibration is."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.known: dict[tuple[int, ...], list[Any]] = {}
+
+    def run(self, rows: Sequence[Row]) -> list[list[Any]]:
+        new = {ids: row for row in rows if (ids := tuple(row.ids)) not in self.known}
+        self.known |= zip(new, super().run([*new.values()]), strict=True)
+        return [self.known[tuple(row.ids)] for row in rows]
 
 
 def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
@@ -146,10 +167,10 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="Most questions of each kind to fit on.")
     args = parser.parse_args()
     write_reader(load_trained(args.trained), ReaderCalibration(), args.out)
-    measured = calibration_questions(Reader.load(args.out), args.most)
+    network, tokenizer = RememberingNetwork(args.out / READER), load_tokenizer(args.out)
+    measured = calibration_questions(Reader(network, ReaderCalibration(), tokenizer), args.most)
     calibration = fit_calibration(measured)
-    write_calibration(calibration, args.out)
-    thresholds = fit_thresholds(Reader.load(args.out), measured)
+    thresholds = fit_thresholds(Reader(network, calibration, tokenizer), measured)
     write_calibration(calibration._replace(thresholds=thresholds), args.out)
     print(f"{len(measured)} questions: {calibration} {thresholds}")
 

@@ -16,7 +16,12 @@ from langgraph.types import RetryPolicy
 
 from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.intake import name_of
-from selfcorrect_rag.models.chat_model import is_llm, model_behind, split_reasoning
+from selfcorrect_rag.models.chat_model import (
+    LONGEST_ANSWER,
+    is_llm,
+    model_behind,
+    split_reasoning,
+)
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes import node as nodes
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped
@@ -170,7 +175,7 @@ async def _write(run: Run[Any], model: Runnable[Any, Any], texts: Sequence[str])
     with wrap_errors(ModelFailed, f"the model ({type(first).__name__})"):
         written = await run.call(model.invoke, model.ainvoke, given, **options)
     text = written if isinstance(written, str) else as_text(getattr(written, "content", ""))
-    return text[: nodes.MAX_WRITTEN]
+    return text[:LONGEST_ANSWER]
 
 
 def _cite(answer: str, state: Mapping[str, Any]) -> list[Citation]:

@@ -18,9 +18,10 @@ from langgraph.types import RetryPolicy
 from selfcorrect_rag import create_crag, create_self_rag
 from selfcorrect_rag.errors import ModelFailed, NoQuestion, RetrievalFailed
 from selfcorrect_rag.models import ChatEvaluator, PromptedReflectionLLM
+from selfcorrect_rag.models.chat_model import LONGEST_ANSWER
 from selfcorrect_rag.models.reflection_llm import LONG
 from selfcorrect_rag.nodes.decide_retrieval import decide_retrieval
-from selfcorrect_rag.nodes.node import MAX_WRITTEN, Node, Run, add_node, cache_policy
+from selfcorrect_rag.nodes.node import Node, Run, add_node, cache_policy
 from selfcorrect_rag.nodes.node import ask as ask_model
 from selfcorrect_rag.nodes.retrieve import retrieve
 from selfcorrect_rag.settings import SelfRAGSettings, Settings
@@ -89,10 +90,10 @@ def asking(llm: Any) -> Node[Any]:
 @FORMS
 async def test_what_a_model_writes_is_bounded_and_a_note_says_so(form: str) -> None:
     update = await ask(asking(chat("[1]" * 200_000)), form, QUESTION)
-    assert len(update["answer"]) == MAX_WRITTEN
+    assert len(update["answer"]) == LONGEST_ANSWER
     cut = "the model's text was cut to its first 100,000 characters"
     assert update["notes"] == ["Its own.", cut]
-    fits = await ask(asking(chat("x" * MAX_WRITTEN)), form, QUESTION)
+    fits = await ask(asking(chat("x" * LONGEST_ANSWER)), form, QUESTION)
     assert fits["notes"] == ["Its own."]
 
 

@@ -54,8 +54,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 2 with one line for what a user can fix, 1 for
-    rows that cannot be read."""
+    """Run a command and return its exit status: 2, of bad rows 1, with one line to fix it by."""
     try:
         status = cli.main(arguments, prog_name="selfcorrect-rag", standalone_mode=False)
         return status if isinstance(status, int) else 0

@@ -1,7 +1,6 @@
 """Self-RAG's critic: a language model fine-tuned to answer with reflection tokens (3.2.1)."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -28,14 +27,6 @@ class CriticInput(NamedTuple):
     group: str
     tokens: tuple[str, ...] = ()
     """The allowed reflection tokens, by default all of the group."""
-
-
-class Answer(NamedTuple):
-    """The token that a critic chose."""
-
-    token: str
-    probability: float
-    """In [0, 1], among the allowed tokens."""
 
 
 def critic_input(prompt: CritiquePrompt, instance: Instance) -> CriticInput:
@@ -151,27 +142,23 @@ class Critic:
         self._runner.close()
 
     def judge(self, inputs: Sequence[CriticInput]) -> list[str]:
-        """Return the token for each, in their order."""
-        answers = sorted(each for batch in self.answers(inputs) for each in batch.items())
-        return [answer.token for _, answer in answers]
-
-    def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
-        """Yield the answers of one batch after another, by index in ``inputs``; prompts under the
-        same instructions and of like length are judged together."""
+        """Return the token for each, in their order. Prompts under the same instructions and of
+        like length are judged together."""
         prompts = [self.tokens.prompt_ids(given) for given in inputs]
         order = sorted(range(len(inputs)), key=lambda i: (inputs[i].instruction, len(prompts[i])))
+        found = dict[int, str]()
         for start in range(0, len(order), self.batch_size):
             batch = order[start : start + self.batch_size]
             labels = [self.tokens.labels(inputs[i]) for i in batch]
             given = self._runner.run(self._answer([prompts[i] for i in batch], labels))
-            yield dict(zip(batch, given, strict=True))
+            found |= zip(batch, given, strict=True)
+        return [found[i] for i in range(len(inputs))]
 
     async def _answer(
         self, prompts: Sequence[Sequence[int]], labels: Sequence[Mapping[str, list[int]]]
-    ) -> list[Answer]:
+    ) -> list[str]:
         """Choose id by id; rows whose next ids are the same go to the engine together."""
         live = [dict(each) for each in labels]
-        odds = [1.0] * len(prompts)
         for place in range(max(len(ids) for each in labels for ids in each.values())):
             rows_by_nexts: dict[tuple[int, ...], list[int]] = {}
             for row, each in enumerate(live):
@@ -184,9 +171,6 @@ class Critic:
                 request = Request(max_tokens=1, logprob_ids=allowed, allowed_ids=allowed)
                 completions = await self._runner.complete(asked, request)
                 for row, completion in zip(rows, completions, strict=True):
-                    logprobs = completion.logprobs[0]
-                    chosen = max(allowed, key=logprobs.__getitem__)
-                    total = math.fsum(math.exp(logprobs[i] - logprobs[chosen]) for i in allowed)
-                    odds[row] /= total
+                    chosen = max(allowed, key=completion.logprobs[0].__getitem__)
                     live[row] = {t: ids for t, ids in live[row].items() if ids[place] == chosen}
-        return [Answer(next(iter(each)), p) for each, p in zip(live, odds, strict=True)]
+        return [next(iter(each)) for each in live]

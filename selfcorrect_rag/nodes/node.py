@@ -32,7 +32,7 @@ from langgraph.types import CachePolicy, Checkpointer, Overwrite, RetryPolicy
 
 from selfcorrect_rag.errors import BadSettings, Fault, ModelFailed, NoQuestion, wrap_errors
 from selfcorrect_rag.intake import admit
-from selfcorrect_rag.models.chat_model import model_behind, written_text
+from selfcorrect_rag.models.chat_model import LONGEST_ANSWER, model_behind, written_text
 from selfcorrect_rag.models.from_name import Model
 from selfcorrect_rag.models.identity import identity
 from selfcorrect_rag.models.reflection_llm import LONG
@@ -44,8 +44,6 @@ Update = dict[str, Any]
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T")
 
-MAX_WRITTEN = 100_000
-"""Maximum characters of one text that a model writes; the rest is cut."""
 MANY_CALLS = 1_000
 """More model calls than a step makes: a limit that leaves them does not change its result."""
 ASK = 'give {"question": "..."}, or messages that end with a human message'
@@ -329,7 +327,7 @@ def _key_part(value: object) -> object:
 async def ask(
     run: Run[Any], llm: Runnable[Any, Any], prompt: Any, *, stream: bool = False, **options: Any
 ) -> str:
-    """Ask a chat model or an LLM for text of at most ``MAX_WRITTEN`` characters, or raise
+    """Ask a chat model or an LLM for text of at most ``LONGEST_ANSWER`` characters, or raise
     `ModelFailed`; with ``stream`` a chat model's tokens are streamed as the answer."""
     part = f"the model ({type(model_behind(llm)).__name__})"
     config = {"tags": list[str]()} if stream else None  # without that of a quiet call
@@ -341,6 +339,6 @@ async def ask(
     if stream and isinstance(written, AIMessage):
         run.message = written
     text = written_text(written)
-    if len(text) > MAX_WRITTEN:
-        run.notes.append(f"the model's text was cut to its first {MAX_WRITTEN:,} characters")
-    return text[:MAX_WRITTEN]
+    if len(text) > LONGEST_ANSWER:
+        run.notes.append(f"the model's text was cut to its first {LONGEST_ANSWER:,} characters")
+    return text[:LONGEST_ANSWER]

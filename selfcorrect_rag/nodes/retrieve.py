@@ -103,23 +103,16 @@ def finder(retriever: Retriever | None, reranker: Reranker) -> Find:
         for query, documents in found.items():
             try:
                 if reranker is not None and documents:
-                    found[query] = await _reranked(run, reranker, documents, query)
+                    rerank, arerank = reranker.compress_documents, reranker.acompress_documents
+                    with wrap_errors(RetrievalFailed, "the reranker"):
+                        ranked = await run.call(rerank, arerank, documents, query)
+                        kept = as_documents(ranked, "the reranker")
+                    found[query], _ = await run.admit(kept, "reranked documents")
             except RetrievalFailed as fault:
                 notes.append(f"{fault.reason}: the passages stay as they were retrieved")
         return found, notes
 
     return find
-
-
-async def _reranked(
-    run: Run[Any], reranker: BaseDocumentCompressor, documents: list[Document], query: str
-) -> list[Document]:
-    sync, asynchronous = reranker.compress_documents, reranker.acompress_documents
-    with wrap_errors(RetrievalFailed, "the reranker"):
-        found = await run.call(sync, asynchronous, documents, query)
-        given = as_documents(found, "the reranker")
-    admitted, _ = await run.admit(given, "reranked documents")
-    return admitted
 
 
 def _query(question: str, beam: Beam) -> str:

@@ -264,7 +264,12 @@ def test_an_exported_reader_computes_what_the_network_does(
     example = Encoder(BASES[size]).encode(row(), False)
     asked = reader._windows(row().question, Passage(row().title, PASSAGE))
     assert [window.row.ids for window in asked] == [example.ids]
-    (outputs,) = reader.network.run([Ids(example.ids, example.types)])
+    ids = Ids(example.ids, example.types)
+    (outputs,) = reader.network.run([ids])
+    once = export.RememberingNetwork(reader.network.path)
+    again = [*once.run([ids, ids]), *once.run([ids])]
+    assert all(map(np.array_equal, outputs, each) for each in again)
+    assert len(once.known) == 1
     batch = collate([example])
     with torch.inference_mode():
         found = network(batch["ids"], batch["types"], batch["mask"])
