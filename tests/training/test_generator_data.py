@@ -1,6 +1,6 @@
 """Runs of generator data: resumed after a kill, refused in a foreign place, by any critic."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.errors import BadRun, RetrievalFailed
 from selfcorrect_rag.journal import run_folder
-from selfcorrect_rag.models.critic import Answer, Critic, CriticInput
+from selfcorrect_rag.models.critic import Critic, CriticInput
 from selfcorrect_rag.training import ENTRYPOINTS, generator
 from selfcorrect_rag.training.generator import GeneratorDataOptions, make_generator_data
 from tests.conftest import byte_level_tokenizer, random_model
@@ -24,19 +24,18 @@ ROWS = [
 
 
 class ScriptedCritic(Critic):
-    """Answers by the judged text, three at a time, until it is interrupted."""
+    """Answers by the judged text, until it is interrupted."""
 
     def __init__(self, limit: int = 10_000) -> None:
         self.asked: list[CriticInput] = []
         self._limit = limit
 
-    def answers(self, inputs: Sequence[CriticInput]) -> Iterator[dict[int, Answer]]:
-        for start in range(0, len(inputs), 3):
+    def judge(self, inputs: Sequence[CriticInput]) -> list[str]:
+        for each in inputs:
             if len(self.asked) >= self._limit:
                 raise KeyboardInterrupt
-            self.asked += (batch := inputs[start : start + 3])
-            tokens = [each.tokens[crc32(each.input.encode()) % len(each.tokens)] for each in batch]
-            yield {start + i: Answer(token, {token: 0.9}) for i, token in enumerate(tokens)}
+            self.asked.append(each)
+        return [each.tokens[crc32(each.input.encode()) % len(each.tokens)] for each in inputs]
 
 
 class Shelf:
@@ -59,9 +58,7 @@ def make(folder: Path, critic: Critic, shelf: Shelf, **given: Any) -> dict[str, 
     return make_generator_data(made, critic, shelf.runnable)
 
 
-def test_a_killed_run_asks_only_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_asks_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "CHUNK", 4)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     report = make(whole, critic := ScriptedCritic(), shelf := Shelf())
