@@ -77,7 +77,7 @@ def test_the_engine_reads_the_ids_of_the_official_inference(official: Path) -> N
 
 
 def test_a_critic_on_vllm_answers_as_on_transformers(checkpoint: Path) -> None:
-    from tests.test_critic import answers, inputs
+    from tests.test_critic import inputs
 
     given = []
     for critic in (
@@ -85,10 +85,8 @@ def test_a_critic_on_vllm_answers_as_on_transformers(checkpoint: Path) -> None:
         Critic(VLLMEngine(str(checkpoint), CPU), load_tokenizer(checkpoint)),
     ):
         with critic:
-            given.append(answers(critic, inputs()))
-    for expected, answer in zip(*given, strict=True):
-        assert answer.token == expected.token
-        assert answer.probability == pytest.approx(expected.probability, abs=2e-3)
+            given.append(critic.judge(inputs()))
+    assert given[0] == given[1]
 
 
 def test_a_step_takes_as_much_as_vllms_own_batch_class(engine: VLLMReflectionLLM) -> None:
