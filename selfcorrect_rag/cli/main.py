@@ -54,7 +54,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status: 2, of bad rows 1, with one line to fix it by."""
+    """Run a command and return its exit status: 1 for bad rows, 2 for other errors, in one line."""
     try:
         status = cli.main(arguments, prog_name="selfcorrect-rag", standalone_mode=False)
         return status if isinstance(status, int) else 0

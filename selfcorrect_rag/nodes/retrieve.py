@@ -101,13 +101,13 @@ def finder(retriever: Retriever | None, reranker: Reranker) -> Find:
                 found[query], unfit = await run.admit(given[:most], "retrieved documents")
                 notes += unfit
         for query, documents in found.items():
+            if reranker is None or not documents:
+                continue
+            twins = reranker.compress_documents, reranker.acompress_documents
             try:
-                if reranker is not None and documents:
-                    rerank, arerank = reranker.compress_documents, reranker.acompress_documents
-                    with wrap_errors(RetrievalFailed, "the reranker"):
-                        ranked = await run.call(rerank, arerank, documents, query)
-                        kept = as_documents(ranked, "the reranker")
-                    found[query], _ = await run.admit(kept, "reranked documents")
+                with wrap_errors(RetrievalFailed, "the reranker"):
+                    kept = as_documents(await run.call(*twins, documents, query), "the reranker")
+                found[query], _ = await run.admit(kept, "reranked documents")
             except RetrievalFailed as fault:
                 notes.append(f"{fault.reason}: the passages stay as they were retrieved")
         return found, notes
