@@ -16,6 +16,7 @@ from pydantic import Field
 
 from selfcorrect_rag import create_search_r1
 from selfcorrect_rag.errors import BadSettings, ModelFailed
+from selfcorrect_rag.models.chat_model import LONGEST_ANSWER
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER, SILENT
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.prompts.search_r1 import INVALID, LAST, PROMPT, STOP, first_prompt, read_turn
@@ -124,6 +125,7 @@ def test_a_model_that_goes_on_searching_has_to_answer() -> None:
     assert result["trajectory"][-2:] == [f"{LAST}<answer>", " Ulm </answer>"]
     none, asked = run(ASK, "Ulm", max_searches=0)
     assert (none["answer"], none["queries"], len(asked)) == ("Ulm", [], 2)
+    assert len(run("x" * 200_000, ANSWER)[0]["trajectory"][0]) == LONGEST_ANSWER
 
 
 def test_limits_of_costs_leave_a_call_for_the_answer() -> None:

@@ -7,12 +7,7 @@ from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
-from selfcorrect_rag.agents import (
-    CitationMiddleware,
-    GroundingMiddleware,
-    as_tool,
-    revise_answer,
-)
+from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware, as_tool, revise_answer
 from selfcorrect_rag.agents.middleware import RevisionMiddleware
 from tests.agents.scripted import ScriptedAgentModel, asking, self_rag, unstated_names
 from tests.scripted import document

@@ -32,9 +32,7 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
     return lines(out / "answers.jsonl")
 
 
-def test_answers_are_in_the_order_of_the_questions_and_equal_ones_are_one(
-    tmp_path: Path,
-) -> None:
+def test_answers_are_in_the_order_of_the_questions_and_equal_ones_are_one(tmp_path: Path) -> None:
     questions = [{"question": f"q{n}", "n": n, "other": "x"} for n in range(40)]
     file = write(tmp_path / "questions.jsonl", *questions, questions[3])
     summary = batch_questions(file, ECHO, tmp_path / "out", keep=("n",))

@@ -285,6 +285,10 @@ async def test_answers_are_written_from_what_the_reranker_kept(form: str) -> Non
     crag = create_crag(chat("Yes."), lambda _: [A, A, B], evaluator, reranker=Reversing())
     assert (await ask(crag, form, {"question": "Who?"}))["passages"] == [B, A]
     assert evaluator.calls[0] == ["B // About B.", "About A."]
+    beams = [beam(candidate("None.")), beam(candidate("All."))]
+    step = retrieve(lambda query: [A, B] if "All" in query else [], reranker=Reversing())
+    update = await ask(step, form, {"question": "Who?", "passages": [], "beams": beams})
+    assert update["passages"] == [B, A], "of every query, whatever the first found"
 
 
 @FORMS

@@ -56,9 +56,7 @@ def test_it_retrieves_for_questions_and_not_for_courtesies(reader: Reader) -> No
     assert wrote[0] > 0.5 > thanks[0]
 
 
-def test_a_batch_gives_what_each_row_gives_alone(
-    reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_give_what_rows_give_alone(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     long = Passage("", " ".join([TOWER.text, "Nothing happens here."] * 60))
     asked = [("When did the tower open?", each) for each in (TOWER, DEPLOY, long, DEPLOY)]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -144,9 +144,7 @@ def test_every_graph_runs_with_parts_by_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", GRAPH_FILES, ids=lambda path: path.stem)
-def test_served_graphs_have_schemas_without_models(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_graphs_have_schemas_without_models(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SELFCORRECT_MODEL", "nowhere/none")
     parts._environment_parts.cache_clear()
     names: dict[str, Any] = {}
@@ -213,9 +211,7 @@ async def test_runs_that_begin_together_build_a_graph_once() -> None:
     assert len(built) == len(set(map(id, graphs))) == 1
 
 
-def test_a_readers_folder_replaces_the_embedded_reader_for_answers_and_grades(
-    tmp_path: Path,
-) -> None:
+def test_a_readers_folder_replaces_the_embedded_one_for_answers_and_grades(tmp_path: Path) -> None:
     folder = Path(copytree(SHIPPED, tmp_path / "weights"))
     changed = json.loads((folder / "reader.json").read_text(encoding="utf-8"))
     changed["calibration"]["title"] = [1.0, -1.0]

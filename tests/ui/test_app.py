@@ -223,9 +223,7 @@ def test_other_pages_may_not_ask_and_ours_load_nothing_from_elsewhere(client: Te
     assert "unsafe" not in policy
 
 
-def test_the_file_of_runs_is_private_and_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_runs_are_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("selfcorrect_rag.ui.runs.MAX_RUNS", 3)
     store = RunStore(tmp_path / "runs.sqlite")
     assert store.path.stat().st_mode & 0o077 == 0
@@ -237,9 +235,7 @@ def test_the_file_of_runs_is_private_and_bounded(
         RunStore(tmp_path / "text")
 
 
-def test_no_more_than_some_runs_at_a_time(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_so_many_runs_at_a_time(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_runs, "MAX_LIVE", 1)
     Scripted.gate.clear()
     first = start(client)
