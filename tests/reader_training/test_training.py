@@ -281,9 +281,7 @@ def test_an_exported_reader_computes_what_the_network_does(
     assert export.recover_logits(span)[1] == pytest.approx(np.log(span.probability))
 
 
-def test_thresholds_are_fitted_on_calibrated_grades(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_thresholds_suit_the_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ReaderCalibration(relevant=(2.0, 0.5))
     monkeypatch.setattr(export, "load_trained", lambda folder: pretrained("small").eval())
     monkeypatch.setattr(export, "calibration_questions", lambda reader, most: [])
