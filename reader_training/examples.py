@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -28,19 +27,8 @@ NONE = -100
 Batch = dict[str, torch.Tensor]
 """Examples, B rows of T tokens: ``ids``, ``types`` and ``mask``; ``readable`` marks tokens at which
 a span may lie; ``spans`` (B, mentions, 2) are the first and the last token of each mention of an
-answer, or -1; targets ``relevant`` and ``retrieve``; and the teacher's probabilities ``soft_start``
-and ``soft_end`` (B, T) and ``soft_relevant``, zeros and NONE without a teacher."""
-
-
-class Labels(NamedTuple):
-    """The teacher's probabilities: of each readable token as start and as end, and of relevance."""
-
-    start: Sequence[float] = ()
-    end: Sequence[float] = ()
-    relevant: float = NONE
-
-
-UNLABELLED = Labels()
+answer, or -1; and targets ``relevant`` and ``retrieve``. With a teacher the same as it reads them,
+under names that begin with ``teacher_``."""
 
 
 @dataclass
@@ -55,7 +43,6 @@ class Example:
     """Indices of the first and the last token of each mention of an answer."""
     relevant: float = NONE
     retrieve: float = NONE
-    soft: Labels = UNLABELLED
 
 
 def cut(row: Row, chance: random.Random) -> Row:
@@ -141,27 +128,26 @@ def collate(examples: Sequence[Example]) -> Batch:
         "spans": torch.full((len(examples), MENTIONS, 2), -1),
         "relevant": torch.tensor([e.relevant for e in examples]),
         "retrieve": torch.tensor([e.retrieve for e in examples]),
-        "soft_start": torch.zeros(len(examples), width),
-        "soft_end": torch.zeros(len(examples), width),
-        "soft_relevant": torch.tensor([e.soft.relevant for e in examples]),
     }
     for i, example in enumerate(examples):
         batch["readable"][i, example.readable] = True
         batch["spans"][i, : len(example.spans)] = torch.tensor(example.spans).view(-1, 2)
-        labelled = example.readable[: len(example.soft.start)]  # another tokenizer may cut later
-        for name, values in (("soft_start", example.soft.start), ("soft_end", example.soft.end)):
-            batch[name][i, labelled] = torch.tensor(values[: len(labelled)])
     return batch
 
 
-def batches(stream: Iterator[Example], tokens: int, shuffle: random.Random) -> Iterator[Batch]:
-    """Group a stream into batches of at most so many padded tokens, of examples of like length."""
+def batches(
+    stream: Iterator[Sequence[Example]], tokens: int, shuffle: random.Random
+) -> Iterator[Batch]:
+    """Group a stream into batches of at most so many padded tokens, of examples of like length;
+    each comes alone, or with what the teacher reads."""
     while True:
-        pool = sorted((next(stream) for _ in range(POOL)), key=lambda e: len(e.ids))
-        groups: list[list[Example]] = [[]]
-        for example in pool:
-            if (len(groups[-1]) + 1) * len(example.ids) > tokens:
+        pool = sorted((next(stream) for _ in range(POOL)), key=lambda read: len(read[0].ids))
+        groups: list[list[Sequence[Example]]] = [[]]
+        for read in pool:
+            if (len(groups[-1]) + 1) * len(read[0].ids) > tokens:
                 groups.append([])
-            groups[-1].append(example)
+            groups[-1].append(read)
         shuffle.shuffle(groups)
-        yield from map(collate, groups)
+        for group in groups:
+            made, *taught = map(collate, zip(*group, strict=True))
+            yield made | {f"teacher_{name}": v for each in taught for name, v in each.items()}

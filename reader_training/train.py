@@ -1,14 +1,14 @@
-"""Train a reader: ``python -m reader_training.train --out FOLDER [--size base] [--labels FOLDER]``.
+"""Train a reader: ``python -m reader_training.train --out FOLDER [--size base]``.
 
 The small one starts from the shipped reader, or from MiniLM with ``--from-encoder``; the base one
-from MPNet. With labels of a teacher it learns from them too. It saves every ten minutes, and the
-same command resumes.
+from MPNet. ``--teacher`` names one that was trained before, and reads every batch too. It saves
+every ten minutes, and the same command resumes.
 """
 
 import argparse
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,24 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, get_worker_info
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from reader_training.examples import Batch, Encoder, Example, batches
-from reader_training.label import SEED, labelled_rows
-from reader_training.torch_network import BASES, HeadLogits, Size, pretrained
+from reader_training.mixture import all_rows, draw_rows
+from reader_training.torch_network import (
+    BASES,
+    HeadLogits,
+    ReaderNetwork,
+    Size,
+    find_device,
+    load_trained,
+    pretrained,
+)
 from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.training.fine_tuning import newest_checkpoint
 
+SEED = 1
 STEPS = {"small": 2000, "base": 450}
 """Optimiser steps; one of the base one takes 15 s on two cores (AVX2 at 2 GHz)."""
 RATES = {"small": 1e-4, "base": 5e-5}
@@ -35,15 +44,14 @@ SAVE_SECONDS = 600
 DECAY = 0.35
 """Share of the steps over which the rate falls to zero, at the end."""
 SOFT = 0.5
-"""Share of the teacher's labels in the loss."""
+"""Share of the teacher's judgements in the loss."""
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
 
 
 def compute_loss(heads: HeadLogits, batch: Batch) -> torch.Tensor:
     """Return the sum of the heads' losses, each in nats over the examples that have its target."""
-    labelled = batch["soft_relevant"] >= 0
-    losses = [span_loss(heads, batch), *soft_losses(heads, batch, labelled)]
+    losses = [span_loss(heads, batch)]
     for weight, name in ((2.0, "relevant"), (0.5, "retrieve")):
         logits, targets = getattr(heads, name), batch[name]
         if (known := targets >= 0).any():
@@ -65,36 +73,49 @@ def span_loss(heads: HeadLogits, batch: Batch) -> torch.Tensor:
     return -joint.masked_fill(spans[..., 0] < 0, -1e4).logsumexp(-1).mean()
 
 
-def soft_losses(heads: HeadLogits, batch: Batch, labelled: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the cross-entropies with the teacher's probabilities; its spans count as much as it
+def teacher_loss(heads: HeadLogits, taught: HeadLogits, batch: Batch) -> torch.Tensor:
+    """Return the cross-entropies with the teacher's probabilities; its spans count as much as it
     thinks that the passage answers."""
-    if not labelled.any():
-        return
-    relevant, unread = batch["soft_relevant"][labelled], ~batch["readable"][labelled]
-    yield SOFT * 2 * binary_cross_entropy_with_logits(heads.relevant[labelled], relevant)
-    for logits, name in ((heads.start, "soft_start"), (heads.end, "soft_end")):
-        logprobs = logits[labelled].masked_fill(unread, -1e4).log_softmax(-1)
-        crossed = -(batch[name][labelled] * logprobs).sum(-1)
-        yield SOFT * (relevant * crossed).mean()
+    read = batch["readable"].any(1) & batch["teacher_readable"].any(1)
+    if not read.any():
+        return heads.start.sum() * 0
+    relevant = taught.relevant[read].sigmoid()
+    loss = 2 * binary_cross_entropy_with_logits(heads.relevant[read], relevant)
+    for own, other in ((heads.start, taught.start), (heads.end, taught.end)):
+        logprobs = _of_passage(own, batch["readable"])[read].log_softmax(-1)
+        probabilities = _of_passage(other, batch["teacher_readable"])[read].softmax(-1)
+        # The k-th word piece is the same for both, but one may have cut a long passage sooner.
+        width = min(logprobs.shape[1], probabilities.shape[1])
+        crossed = -(probabilities[:, :width] * logprobs[:, :width]).sum(-1)
+        loss = loss + (relevant * crossed).mean()
+    return SOFT * loss
+
+
+def _of_passage(logits: torch.Tensor, readable: torch.Tensor) -> torch.Tensor:
+    """Return logits (B, T) with those of the passage's tokens in front, and behind them none."""
+    first = readable.int().argsort(dim=1, descending=True, stable=True)
+    return logits.masked_fill(~readable, -1e4).gather(1, first)
 
 
 class Batches(IterableDataset[Batch]):
-    """The batches of a run, without those of the first ``done`` steps."""
+    """The batches of a run, without those of the first ``done`` steps, as each of ``sizes`` reads
+    them; a process that loads data has a stream of its own."""
 
-    def __init__(self, size: Size, labels: Path | None, done: int) -> None:
-        self.size, self.labels, self.done = size, labels, done
+    def __init__(self, sizes: Sequence[Size], tokens: int, done: int) -> None:
+        self.sizes, self.tokens, self.done = sizes, tokens, done
 
     def __iter__(self) -> Iterator[Batch]:
-        encoder = Encoder(BASES[self.size])
-        every = batches(self._examples(encoder), BATCH_TOKENS[self.size], random.Random(SEED))
-        return islice(every, self.done, None)
+        worker = get_worker_info()
+        number, count = (worker.id, worker.num_workers) if worker else (0, 1)
+        every = batches(self._read(SEED + number), self.tokens, random.Random(SEED + number))
+        return islice(every, len(range(number, self.done, count)), None)
 
-    def _examples(self, encoder: Encoder) -> Iterator[Example]:
-        for drawn, labels in labelled_rows(self.labels):
-            example = encoder.encode(*drawn)
-            if example.spans or not drawn.row.answers:  # else the answer was cut off
-                example.soft = labels
-                yield example
+    def _read(self, seed: int) -> Iterator[list[Example]]:
+        encoders = [Encoder(BASES[size]) for size in self.sizes]
+        for drawn in draw_rows(all_rows(), seed):
+            read = [encoder.encode(*drawn) for encoder in encoders]
+            if read[0].spans or not drawn.row.answers:  # else the answer was cut off
+                yield read
 
 
 class SaveByTime(TrainerCallback):
@@ -113,6 +134,7 @@ class ReaderTrainer(Trainer):
     """transformers' Trainer with the losses of the reader's heads; logs its speed."""
 
     tokens, begun = 0, 0.0
+    teacher: ReaderNetwork | None = None
 
     def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
         """Return the loss of a batch."""
@@ -121,7 +143,12 @@ class ReaderTrainer(Trainer):
         # Backward through the fused kernel takes a third of a step at these lengths.
         with sdpa_kernel(SDPBackend.MATH):
             heads = model(inputs["ids"], inputs["types"], inputs["mask"])
-        return compute_loss(heads, inputs)
+        loss = compute_loss(heads, inputs)
+        if self.teacher:
+            with torch.no_grad():
+                taught = self.teacher(*(inputs[f"teacher_{n}"] for n in ("ids", "types", "mask")))
+            loss = loss + teacher_loss(heads, taught, inputs)
+        return loss
 
     def log(self, logs: dict[str, float], *args: Any, **given: Any) -> None:
         """Log the tokens a second since the first step too."""
@@ -133,13 +160,16 @@ def train(
     folder: Path,
     size: Size = "small",
     steps: int | None = None,
-    labels: Path | None = None,
+    teacher: Path | None = None,
     start: Path | None = SHIPPED,
+    tokens: int | None = None,
     **arguments: Any,
 ) -> None:
     """Train into checkpoints in ``folder``; ``arguments`` are TrainingArguments."""
     checkpoint, steps = newest_checkpoint(folder), steps or STEPS[size]
     cuda = torch.cuda.is_available()
+    taught = load_trained(teacher).to(find_device()) if teacher else None
+    sizes = [size, taught.size] if taught else [size]
     given: dict[str, Any] = {
         "output_dir": str(folder),
         "max_steps": steps,
@@ -167,9 +197,10 @@ def train(
         pretrained(size, start if size == "small" else None),
         TrainingArguments(**{**given, **arguments}),
         data_collator=lambda batches: batches[0],
-        train_dataset=Batches(size, labels, done),
+        train_dataset=Batches(sizes, tokens or BATCH_TOKENS[size], done),
         callbacks=[SaveByTime()],
     )
+    trainer.teacher = taught
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(str(folder / "trained"))
 
@@ -179,14 +210,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--size", choices=["small", "base"], default="small")
-    parser.add_argument("--labels", type=Path, help="Folder that reader_training.label wrote.")
+    parser.add_argument("--teacher", type=Path, help="Folder of its training.")
     parser.add_argument("--from-encoder", action="store_true", help="Start from MiniLM.")
     parser.add_argument("--steps", type=int)
+    parser.add_argument("--tokens", type=int, help="Padded tokens a step.")
+    parser.add_argument("--rate", type=float, help="Learning rate.")
+    parser.add_argument("--workers", type=int, default=0, help="Processes that load data.")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     start = None if args.from_encoder else SHIPPED
-    train(args.out, args.size, args.steps, args.labels, start)
+    given = {"learning_rate": args.rate or RATES[args.size], "dataloader_num_workers": args.workers}
+    train(args.out, args.size, args.steps, args.teacher, start, args.tokens, **given)
 
 
 if __name__ == "__main__":
