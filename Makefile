@@ -57,10 +57,8 @@ evidence: $(VENV)/.dev  ## every method on real questions, into build/evidence: 
 # SIZE=base trains MPNet; TEACHER=build/reader-base lets that teach the small one. See reader_training/README.md.
 SIZE ?= small
 READER := build/reader-$(SIZE)
-LABELS := $(if $(TEACHER),build/reader-labels)
 reader: $(VENV)/.dev $(if $(filter base,$(SIZE))$(TEACHER),build/mpnet/all-mpnet-base-v2)  ## train the reader, export it to build/reader-small/weights and measure it; needs ../shared/data
-	$(if $(TEACHER),$(BIN)/python -m reader_training.label --teacher $(TEACHER) --out $(LABELS))
-	$(BIN)/python -m reader_training.train --size $(SIZE) --out $(READER) $(if $(TEACHER),--labels $(LABELS))
+	$(BIN)/python -m reader_training.train --size $(SIZE) --out $(READER) $(if $(TEACHER),--teacher $(TEACHER))
 	$(BIN)/python -m reader_training.export --trained $(READER) --out $(READER)/weights
 	$(BIN)/python -m reader_training.evaluate --reader $(READER)/weights
 

@@ -6,6 +6,7 @@ every ten minutes, and the same command resumes.
 """
 
 import argparse
+import multiprocessing
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -219,6 +220,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    # A fork hangs where JAX is installed, since bm25s then computes with it.
+    multiprocessing.set_start_method("spawn")
     start = None if args.from_encoder else SHIPPED
     given = {"learning_rate": args.rate or RATES[args.size], "dataloader_num_workers": args.workers}
     train(args.out, args.size, args.steps, args.teacher, start, args.tokens, **given)

@@ -50,7 +50,7 @@ def label_row(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"{NO_RETRIEVAL}{quoted(row['output'])}{UTILITY[4]}"
         return
     made = [
-        label_passage(page.metadata["title"], page.page_content, row["answers"], row["output"])
+        write_output(page.metadata["title"], page.page_content, row["answers"], row["output"])
         for page in map(as_document, row["documents"])
     ]
     yield from [output for output in made if RELEVANT in output][:MOST]
@@ -58,7 +58,7 @@ def label_row(row: Mapping[str, Any]) -> Iterator[str]:
         yield from [output for output in made if IRRELEVANT in output][:1]
 
 
-def label_passage(title: str, text: str, answers: Sequence[str], accepted: str) -> str:
+def write_output(title: str, text: str, answers: Sequence[str], accepted: str) -> str:
     """Return the output for a passage: relevant, with the answer as it stands there, if it states
     one of ``answers``; else irrelevant, with the accepted one."""
     whole = f"{title}\n{text}".strip()
@@ -76,7 +76,7 @@ def further_rows(rows: Sequence[Row]) -> Iterator[dict[str, str]]:
     for row, relevant, _ in draw_rows(rows, SEED):
         if relevant is not None and row.question in accepted:
             given = row.title, row.passage, row.answers, accepted[row.question]
-            output = label_passage(*given)
+            output = write_output(*given)
             yield {"instruction": row.question, "output": output, "dataset_name": row.source}
 
 

@@ -4,6 +4,7 @@ import json
 import random
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import MPNetConfig, MPNetModel
 
-from reader_training import export, label, mixture, torch_network, train
+from reader_training import export, mixture, torch_network, train
 from reader_training.evaluate import (
     Measured,
     best,
@@ -28,7 +29,6 @@ from reader_training.examples import (
     WINDOW,
     Encoder,
     Example,
-    Labels,
     batches,
     collate,
     cut,
@@ -118,18 +118,17 @@ def test_batches_are_padded_and_bounded() -> None:
     rows = [row("Zamość"), row("1871", passage="In 1871."), row()]
     made = [encode(each) for each in rows] * 400
     made[2] = encode(row())
-    made[2].soft = Labels([1.0], [0.5], 0.25)
     batch = collate(made[:3])
     assert batch["ids"].shape == batch["mask"].shape == batch["readable"].shape
     assert batch["mask"].sum(1).tolist() == [len(each.ids) for each in made[:3]]
     assert (batch["spans"] >= 0).all(-1).sum(1).tolist() == [2, 1, 0]
     assert batch["relevant"].tolist() == [1.0, 1.0, 0.0]
-    assert batch["soft_relevant"].tolist() == [NONE, NONE, 0.25]
-    assert batch["soft_end"][2].nonzero().tolist() == [[made[2].readable[0]]]
     alone = Encoder().encode(row()._replace(question="Hello."), None, False)
     assert collate([alone])["retrieve"].tolist() == [0.0]
-    for each in islice(batches(iter(made), 512, random.Random(0)), 20):
+    pairs = ([each, made[2]] for each in made)
+    for each in islice(batches(pairs, 512, random.Random(0)), 20):
         assert each["ids"].numel() <= 512
+        assert each["teacher_ids"].tolist() == [made[2].ids] * len(each["ids"])
 
 
 def heads(start: list[float], end: list[float], relevant: float = 0.0) -> HeadLogits:
@@ -150,14 +149,22 @@ def test_the_losses_are_of_the_targets_alone() -> None:
     assert compute_loss(none, alone).item() == pytest.approx(0.5 * np.log(2))
 
 
-def test_a_teachers_labels_join_the_loss_and_its_spans_count_if_it_thinks_them_right() -> None:
-    hard = Example([1, 2, 3], [0, 1, 1], [1, 2], [], relevant=0.0)
-    without = compute_loss(heads([0.0] * 3, [0.0] * 3), collate([hard])).item()
-    for relevant in (0.0, 1.0):
-        hard.soft = Labels([0.0, 1.0], [0.0, 1.0], relevant)
-        spans = 2 * np.log(2) * relevant
-        found = compute_loss(heads([0.0] * 3, [0.0] * 3), collate([hard])).item()
-        assert found == pytest.approx(without + train.SOFT * (2 * np.log(2) + spans), abs=1e-5)
+def test_a_teachers_spans_count_as_far_as_it_thinks_that_the_passage_answers() -> None:
+    """Its tokenizer puts one token more in front, and it has cut the last piece of the passage."""
+    own = collate([Example([1, 2, 3, 4], [0, 1, 1, 1], [1, 2, 3], [], relevant=0.0)])
+    other = collate([Example([1, 1, 2, 3], [0, 0, 1, 1], [2, 3], [], relevant=0.0)])
+    batch = own | {f"teacher_{name}": values for name, values in other.items()}
+    written = heads([9.0, 1.0, 2.0, 3.0], [0.0, 3.0, 3.0, 3.0])
+    log_sum = np.log(np.exp([1.0, 2.0, 3.0]).sum())
+    for sure, relevant in ((-50.0, 0.0), (0.0, 0.5), (50.0, 1.0)):
+        taught = heads([90.0, 90.0, -50.0, 50.0], [0.0, 0.0, 0.0, 0.0], sure)
+        spans = (log_sum - 2.0) + np.log(3)
+        expected = train.SOFT * (2 * np.log(2) + relevant * spans)
+        assert train.teacher_loss(written, taught, batch).item() == pytest.approx(expected)
+    alone = collate([Encoder().encode(row()._replace(question="Hello."), None, False)])
+    batch = alone | {f"teacher_{name}": values for name, values in alone.items()}
+    none = HeadLogits(*(torch.zeros_like(alone["ids"]).float(),) * 2, *(torch.zeros(1),) * 2)
+    assert train.teacher_loss(none, none, batch).item() == 0
 
 
 @pytest.fixture
@@ -166,7 +173,7 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> list[Row]:
         Row(f"Who sang {word}?", word, f"{word} was sung by Jo {name}.", (f"Jo {name}",), "nq")
         for word, name in zip(WORDS[:40:2], WORDS[1:40:2], strict=True)
     ]
-    monkeypatch.setattr(label, "all_rows", lambda: rows)
+    monkeypatch.setattr(train, "all_rows", lambda: rows)
     monkeypatch.setattr(mixture, "encyclopedia", lambda: [("Moon", "The moon song is old.")])
     monkeypatch.setattr(mixture, "requests_without_evidence", lambda: ["Hello."])
     return rows
@@ -199,10 +206,9 @@ def test_a_run_learns_and_resumes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(train.BATCH_TOKENS, size, 512)
-    if size == "small":  # with the labels of a teacher
+    if size == "small":  # which the other one teaches
         train.train(tmp_path / "teacher", "base", 1)
-        label.write_labels(tmp_path / "teacher", tmp_path / "labels", 1500)
-    given: Any = {"labels": tmp_path / "labels"} if size == "small" else {}
+    given: Any = {"teacher": tmp_path / "teacher"} if size == "small" else {}
     train.train(tmp_path / "whole", size, 4, save_strategy="steps", save_steps=3, **given)
     step, taken = train.ReaderTrainer.training_step, []
 
@@ -227,28 +233,19 @@ def test_a_run_learns_and_resumes(
     assert f"bert.encoder.layer.{last}.weight" in moved
 
 
-def test_a_teacher_labels_the_rows_once(
-    small_rows: list[Row], small_mpnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_processes_that_load_data_share_the_batches_of_a_run(
+    small_rows: list[Row], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "teacher" / "trained").mkdir(parents=True)
-    network = pretrained("base")
-    save_file(network.state_dict(), tmp_path / "teacher" / "trained" / "model.safetensors")
-    monkeypatch.setattr(label, "SHARD", 4)
-    out = tmp_path / "labels"
-    label.write_labels(tmp_path / "teacher", out, 6)
-    whole = list(label.read_labels(out))
-    assert len(whole) == 6
-    (out / "00001.npz").unlink()  # as if the run had been cut
-    label.write_labels(tmp_path / "teacher", out, 6)
-    assert list(label.read_labels(out)) == whole
-    stream = label.labelled_rows(out)
-    first = list(islice(stream, 6))
-    assert list(islice(stream, 6)) == first, "again and again"
-    for drawn, labels in first:
-        example = Encoder().encode(*drawn)
-        assert len(labels.start) == len(labels.end) == len(example.readable)
-        assert sum(labels.start) == pytest.approx(1 if example.readable else 0, abs=0.01)
-        assert (0 <= labels.relevant <= 1) == bool(example.readable)
+    def first(number: int, done: int) -> list[list[int]]:
+        worker = SimpleNamespace(id=number, num_workers=2)
+        monkeypatch.setattr(train, "get_worker_info", lambda: worker)
+        return [each["ids"].tolist() for each in islice(train.Batches(["small"], 512, done), 4)]
+
+    streams = first(0, 0), first(1, 0)
+    assert streams[0] != streams[1]
+    # Of the first three batches the first process gave two.
+    assert first(0, 3)[:2] == streams[0][2:]
+    assert first(1, 3)[:3] == streams[1][1:]
 
 
 @pytest.mark.parametrize("size", ["small", "base"])

@@ -7,12 +7,13 @@ from unittest.mock import create_autospec
 
 import pytest
 
+from reader_training.mixture import Drawn
 from reader_training.rows import Row, real_rows, retrieved
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models.chat_model import was_cut
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.training.rows import part_of
-from smollm2_training import chat, labels, questions
+from smollm2_training import chat, gold, labels, questions
 from smollm2_training.augment import given_passages
 from smollm2_training.engines import compare
 from smollm2_training.gold import label_row
@@ -133,6 +134,22 @@ def test_a_question_has_rows_with_the_answer_and_half_have_one_without() -> None
     assert [*label_row({**plain, "set": "arc"})] == ["[No Retrieval]Water.[Utility:5]"]
     for unfit in ({"set": "strategyqa"}, {"set": "selfrag", "retrieves": True}):
         assert not [*label_row({**plain, **unfit})]
+
+
+@needs_data
+def test_further_rows_have_the_accepted_answer_where_the_passage_states_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unknown, plain = ROW._replace(question="Who wrote Emil?", answers=()), ROW._replace(answers=())
+    drawn = [Drawn(ROW, True), Drawn(plain._replace(passage="It rains."), False)]
+    drawn += [Drawn(unknown, False), Drawn(ROW, None, True)]
+    monkeypatch.setattr(gold, "draw_rows", lambda rows, seed: drawn)
+    outputs = [row["output"] for row in gold.further_rows([plain, ROW])]
+    shown = "[Retrieval]<paragraph>Emma\n{}</paragraph>{}Jane Austen{}[Utility:5]"
+    assert outputs == [
+        shown.format("A novel by Jane Austen.", "[Relevant]", "[Fully supported]"),
+        shown.format("It rains.", "[Irrelevant]", ""),
+    ]
 
 
 def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:
