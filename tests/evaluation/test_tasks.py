@@ -108,9 +108,7 @@ def test_a_bad_row_says_why(row: Any, reason: str) -> None:
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("form", ["jsonl", "list", "data", "by_id", "csv", "tsv"])
-def test_files_of_all_kinds_give_the_same_questions(
-    tmp_path: Path, form: str, zipped: bool
-) -> None:
+def test_files_of_all_kinds_give_equal_questions(tmp_path: Path, form: str, zipped: bool) -> None:
     rows = [
         {"id": "a", "question": "Who, then?", "answer": "Ada"},
         {"id": "b", "question": "Étape?", "answer": "x"},

@@ -140,9 +140,7 @@ def test_mentions_are_whole_words(answer: str, text: str, places: list[tuple[int
         ("3. seconds", "The first limit", -1),
     ],
 )
-def test_the_place_of_an_answer_is_nearest_to_the_words_near_it(
-    answer: str, near: str, at: int
-) -> None:
+def test_the_place_of_an_answer_is_nearest_to_its_words(answer: str, near: str, at: int) -> None:
     assert place(TEXT, answer, near) == at
     assert place(f"here{' ' * FAR}40", "40", "here") == -1, "too far"
 
@@ -240,9 +238,7 @@ def test_negatives_are_like_the_question_and_do_not_state_its_answer() -> None:
     assert None in drawn_rows
 
 
-def test_the_stream_is_the_same_again_and_has_rows_of_each_kind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_stream_is_the_same_again_with_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mixture, "encyclopedia", lambda: PAGES)
     monkeypatch.setattr(mixture, "requests_without_evidence", lambda: ["Hello."])
     rows = [PARTY, PARTY._replace(answers=(), source="retrieved: popqa")]

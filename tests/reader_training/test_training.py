@@ -233,9 +233,7 @@ def test_a_run_learns_and_resumes(
     assert f"bert.encoder.layer.{last}.weight" in moved
 
 
-def test_processes_that_load_data_share_the_batches_of_a_run(
-    small_rows: list[Row], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_share_batches(small_rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
     def first(number: int, done: int) -> list[list[int]]:
         worker = SimpleNamespace(id=number, num_workers=2)
         monkeypatch.setattr(train, "get_worker_info", lambda: worker)

@@ -137,19 +137,15 @@ def test_a_question_has_rows_with_the_answer_and_half_have_one_without() -> None
 
 
 @needs_data
-def test_further_rows_have_the_accepted_answer_where_the_passage_states_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    unknown, plain = ROW._replace(question="Who wrote Emil?", answers=()), ROW._replace(answers=())
+def test_a_further_row_without_answer_has_the_accepted_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    other, plain = ROW._replace(question="Who wrote Emil?", answers=()), ROW._replace(answers=())
     drawn = [Drawn(ROW, True), Drawn(plain._replace(passage="It rains."), False)]
-    drawn += [Drawn(unknown, False), Drawn(ROW, None, True)]
+    drawn += [Drawn(other, False), Drawn(ROW, None, True)]
     monkeypatch.setattr(gold, "draw_rows", lambda rows, seed: drawn)
     outputs = [row["output"] for row in gold.further_rows([plain, ROW])]
-    shown = "[Retrieval]<paragraph>Emma\n{}</paragraph>{}Jane Austen{}[Utility:5]"
-    assert outputs == [
-        shown.format("A novel by Jane Austen.", "[Relevant]", "[Fully supported]"),
-        shown.format("It rains.", "[Irrelevant]", ""),
-    ]
+    shown = "[Retrieval]<paragraph>Emma\n{}</paragraph>{}[Utility:5]".format
+    right = shown("A novel by Jane Austen.", "[Relevant]Jane Austen[Fully supported]")
+    assert outputs == [right, shown("It rains.", "[Irrelevant]Jane Austen")]
 
 
 def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:

@@ -152,9 +152,7 @@ def test_an_evaluator_learns_reports_and_loads(tmp_path: Path) -> None:
     assert wrong < trained.thresholds.lower
 
 
-def test_an_evaluator_that_cannot_be_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluators_that_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A T5 is read at its end token: a tokenizer that adds none ended in a raw traceback."""
 
     def refused(reason: str, rows: Any = PAIRS, base: Any = None) -> None:
