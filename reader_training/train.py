@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ def train(
     trainer = ReaderTrainer(
         pretrained(size, start if size == "small" else None),
         TrainingArguments(**{**given, **arguments}),
-        data_collator=lambda batches: batches[0],
+        data_collator=itemgetter(0),  # a lambda could not be sent to the workers
         train_dataset=Batches(sizes, tokens or BATCH_TOKENS[size], done),
         callbacks=[SaveByTime()],
     )
