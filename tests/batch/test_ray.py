@@ -67,9 +67,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_rows_are_those_of_a_local_run(
-    ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_equal_a_local_runs(ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # not the folder of the workers
     Index("own").add(Document(f"{name} wrote the book {n}.") for n, name in enumerate(NAMES))
     asked = [{"question": f"Who wrote the book {n}?"} for n in range(len(NAMES))]

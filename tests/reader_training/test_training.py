@@ -4,8 +4,8 @@ import json
 import random
 from itertools import islice
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -155,10 +155,9 @@ def test_a_teachers_spans_count_as_far_as_it_thinks_that_the_passage_answers() -
     other = collate([Example([1, 1, 2, 3], [0, 0, 1, 1], [2, 3], [], relevant=0.0)])
     batch = own | {f"teacher_{name}": values for name, values in other.items()}
     written = heads([9.0, 1.0, 2.0, 3.0], [0.0, 3.0, 3.0, 3.0])
-    log_sum = np.log(np.exp([1.0, 2.0, 3.0]).sum())
+    spans = np.log(np.exp([1.0, 2.0, 3.0]).sum()) - 2.0 + np.log(3)
     for sure, relevant in ((-50.0, 0.0), (0.0, 0.5), (50.0, 1.0)):
         taught = heads([90.0, 90.0, -50.0, 50.0], [0.0, 0.0, 0.0, 0.0], sure)
-        spans = (log_sum - 2.0) + np.log(3)
         expected = train.SOFT * (2 * np.log(2) + relevant * spans)
         assert train.teacher_loss(written, taught, batch).item() == pytest.approx(expected)
     alone = collate([Encoder().encode(row()._replace(question="Hello."), None, False)])
@@ -209,6 +208,7 @@ def test_a_run_learns_and_resumes(
     if size == "small":  # which the other one teaches
         train.train(tmp_path / "teacher", "base", 1)
     given: Any = {"teacher": tmp_path / "teacher"} if size == "small" else {}
+    monkeypatch.setattr(train, "teacher_loss", taught := Mock(wraps=train.teacher_loss))
     train.train(tmp_path / "whole", size, 4, save_strategy="steps", save_steps=3, **given)
     step, taken = train.ReaderTrainer.training_step, []
 
@@ -224,6 +224,7 @@ def test_a_run_learns_and_resumes(
         train.train(tmp_path / "cut", size, 4, **given)
     train.train(tmp_path / "cut", size, 4, **given)
     assert taken == [0, 1, 2, 3, 3]
+    assert taught.call_count == (8 if size == "small" else 0)
     whole, cut = (load_file(tmp_path / n / "trained/model.safetensors") for n in ("whole", "cut"))
     assert all(torch.allclose(whole[name], cut[name], atol=1e-3) for name in whole)
     before = pretrained(size, SHIPPED if size == "small" else None).state_dict()
@@ -234,13 +235,14 @@ def test_a_run_learns_and_resumes(
 
 
 def test_processes_share_batches(small_rows: list[Row], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "draw_rows", drawn := Mock(wraps=train.draw_rows))
+
     def first(number: int, done: int) -> list[list[int]]:
-        worker = SimpleNamespace(id=number, num_workers=2)
-        monkeypatch.setattr(train, "get_worker_info", lambda: worker)
+        monkeypatch.setattr(train, "get_worker_info", lambda: Mock(id=number, num_workers=2))
         return [each["ids"].tolist() for each in islice(train.Batches(["small"], 512, done), 4)]
 
     streams = first(0, 0), first(1, 0)
-    assert streams[0] != streams[1]
+    assert [call.args[1] for call in drawn.call_args_list] == [train.SEED, train.SEED + 1]
     # Of the first three batches the first process gave two.
     assert first(0, 3)[:2] == streams[0][2:]
     assert first(1, 3)[:3] == streams[1][1:]
