@@ -8,7 +8,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from reader_training.mixture import Drawn
-from reader_training.rows import Row, real_rows, retrieved
+from reader_training.rows import Retrieved, Row, real_rows, retrieved
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models.chat_model import was_cut
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
@@ -136,16 +136,16 @@ def test_a_question_has_rows_with_the_answer_and_half_have_one_without() -> None
         assert not [*label_row({**plain, **unfit})]
 
 
-@needs_data
 def test_a_further_row_without_answer_has_the_accepted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    other, plain = ROW._replace(question="Who wrote Emil?", answers=()), ROW._replace(answers=())
-    drawn = [Drawn(ROW, True), Drawn(plain._replace(passage="It rains."), False)]
-    drawn += [Drawn(other, False), Drawn(ROW, None, True)]
-    monkeypatch.setattr(gold, "draw_rows", lambda rows, seed: drawn)
-    outputs = [row["output"] for row in gold.further_rows([plain, ROW])]
-    shown = "[Retrieval]<paragraph>Emma\n{}</paragraph>{}[Utility:5]".format
-    right = shown("A novel by Jane Austen.", "[Relevant]Jane Austen[Fully supported]")
-    assert outputs == [right, shown("It rains.", "[Irrelevant]Jane Austen")]
+    emil = ROW._replace(question="Who wrote Emil?")
+    drawn = [Drawn(ROW, True), Drawn(ROW._replace(answers=()), False), Drawn(ROW, None, True)]
+    drawn += [Drawn(emil._replace(answers=()), False), Drawn(ROW._replace(question="?"), True)]
+    asked = [Retrieved(ROW.question, ROW.answers, [], "nq")]
+    monkeypatch.setattr(gold, "draw_rows", lambda *_: drawn)
+    monkeypatch.setattr(gold, "retrieved", lambda *_: asked)
+    outputs = [row["output"].partition("</paragraph>[")[2] for row in gold.further_rows([emil])]
+    wrong = "Irrelevant]Jane Austen[Utility:5]"
+    assert outputs == ["Relevant]Jane Austen[Fully supported][Utility:5]", wrong, wrong]
 
 
 def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:
