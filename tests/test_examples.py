@@ -105,7 +105,8 @@ def test_own_rewriter(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_bound_wrong_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bound_wrong_answers(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # an index of the checkout's own would be asked
     example("bound_wrong_answers").main(PENICILLIN, max_wrong=0.5)
     calibrated, answered = capsys.readouterr().out.splitlines()
     assert "of 11 labelled questions are answered" in calibrated

@@ -140,9 +140,8 @@ def test_a_further_row_without_answer_has_the_accepted_one(monkeypatch: pytest.M
     emil = ROW._replace(question="Who wrote Emil?")
     drawn = [Drawn(ROW, True), Drawn(ROW._replace(answers=()), False), Drawn(ROW, None, True)]
     drawn += [Drawn(emil._replace(answers=()), False), Drawn(ROW._replace(question="?"), True)]
-    asked = [Retrieved(ROW.question, ROW.answers, [], "nq")]
     monkeypatch.setattr(gold, "draw_rows", lambda *_: drawn)
-    monkeypatch.setattr(gold, "retrieved", lambda *_: asked)
+    monkeypatch.setattr(gold, "retrieved", lambda *_: [Retrieved(*ROW[::3], [], "nq")])
     outputs = [row["output"].partition("</paragraph>[")[2] for row in gold.further_rows([emil])]
     wrong = "Irrelevant]Jane Austen[Utility:5]"
     assert outputs == ["Relevant]Jane Austen[Fully supported][Utility:5]", wrong, wrong]
