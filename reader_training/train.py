@@ -23,6 +23,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from reader_training.examples import Batch, Encoder, Example, batches
 from reader_training.mixture import all_rows, draw_rows
+from reader_training.rows import Row
 from reader_training.torch_network import (
     BASES,
     HeadLogits,
@@ -101,10 +102,10 @@ def _of_passage(logits: torch.Tensor, readable: torch.Tensor) -> torch.Tensor:
 
 class Batches(IterableDataset[Batch]):
     """The batches of a run, without those of the first ``done`` steps, as each of ``sizes`` reads
-    them; a process that loads data has a stream of its own."""
+    them; each process that loads data draws other ones."""
 
-    def __init__(self, sizes: Sequence[Size], tokens: int, done: int) -> None:
-        self.sizes, self.tokens, self.done = sizes, tokens, done
+    def __init__(self, rows: Sequence[Row], sizes: Sequence[Size], tokens: int, done: int) -> None:
+        self.rows, self.sizes, self.tokens, self.done = rows, sizes, tokens, done
 
     def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
@@ -114,7 +115,7 @@ class Batches(IterableDataset[Batch]):
 
     def _read(self, seed: int) -> Iterator[list[Example]]:
         encoders = [Encoder(BASES[size]) for size in self.sizes]
-        for drawn in draw_rows(all_rows(), seed):
+        for drawn in draw_rows(self.rows, seed):
             read = [encoder.encode(*drawn) for encoder in encoders]
             if read[0].spans or not drawn.row.answers:  # else the answer was cut off
                 yield read
@@ -199,7 +200,7 @@ def train(
         pretrained(size, start if size == "small" else None),
         TrainingArguments(**{**given, **arguments}),
         data_collator=itemgetter(0),  # a lambda could not be sent to the workers
-        train_dataset=Batches(sizes, tokens or BATCH_TOKENS[size], done),
+        train_dataset=Batches(all_rows(), sizes, tokens or BATCH_TOKENS[size], done),
         callbacks=[SaveByTime()],
     )
     trainer.teacher = taught

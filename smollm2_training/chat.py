@@ -1,8 +1,8 @@
 """SmolLM2-Instruct as a chat model on transformers, for `selfcorrect-rag train rationales`:
 ``--set model=smollm2_training.chat:open_model``.
 
-Prompts that arrive together are decoded together; on two cores eight at a time take hardly longer
-than one.
+Prompts that arrive together are decoded together, so at most ``max_concurrency`` of them; on two
+cores eight, the default, take hardly longer than one.
 """
 
 import os
@@ -24,8 +24,6 @@ FOLDER = "SMOLLM2_CHAT"
 """The variable of the environment that names the model's folder."""
 MAX_TOKENS = 160
 """Most tokens of an answer; a rationale that is longer is cut, and its row left out."""
-BATCH = 8
-"""Most prompts decoded together."""
 GATHER_SECONDS = 0.05
 """Time in which prompts gather for a batch."""
 
@@ -60,7 +58,7 @@ class Batcher:
         while True:
             batch = [self._waiting.get()]
             time.sleep(GATHER_SECONDS)
-            while len(batch) < BATCH and not self._waiting.empty():
+            while not self._waiting.empty():
                 batch.append(self._waiting.get())
             try:
                 messages = self._complete([prompt for prompt, _ in batch])

@@ -75,8 +75,8 @@ def further_rows(rows: Sequence[Row]) -> Iterator[dict[str, str]]:
     accepted |= {row.question: row.answers[0] for row in rows if row.answers}
     for row, relevant, _ in draw_rows(rows, SEED):
         if relevant is not None and row.question in accepted:
-            given = row.title, row.passage, row.answers, accepted[row.question]
-            output = write_output(*given)
+            answer = accepted[row.question]
+            output = write_output(row.title, row.passage, row.answers, answer)
             yield {"instruction": row.question, "output": output, "dataset_name": row.source}
 
 

@@ -239,13 +239,13 @@ def test_processes_share_batches(small_rows: list[Row], monkeypatch: pytest.Monk
 
     def first(number: int, done: int) -> list[list[int]]:
         monkeypatch.setattr(train, "get_worker_info", lambda: Mock(id=number, num_workers=2))
-        return [each["ids"].tolist() for each in islice(train.Batches(["small"], 512, done), 4)]
+        made = train.Batches(small_rows, ["small"], 512, done)
+        return [each["ids"].tolist() for each in islice(made, 4)]
 
     streams = first(0, 0), first(1, 0)
     assert [call.args[1] for call in drawn.call_args_list] == [train.SEED, train.SEED + 1]
     # Of the first three batches the first process gave two.
-    assert first(0, 3)[:2] == streams[0][2:]
-    assert first(1, 3)[:3] == streams[1][1:]
+    assert (first(0, 3)[:2], first(1, 3)[:3]) == (streams[0][2:], streams[1][1:])
 
 
 @pytest.mark.parametrize("size", ["small", "base"])
