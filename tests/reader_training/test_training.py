@@ -13,27 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import MPNetConfig, MPNetModel
 
-from reader_training import export, mixture, torch_network, train
-from reader_training.evaluate import (
-    Measured,
-    best,
-    expected_error,
-    find_answers,
-    interval,
-    judge_grades,
-    read,
-)
-from reader_training.examples import (
-    MAX_TOKENS,
-    NONE,
-    WINDOW,
-    Encoder,
-    Example,
-    batches,
-    collate,
-    cut,
-    scatter,
-)
+from reader_training import evaluate, examples, export, mixture, torch_network, train
+from reader_training.evaluate import Measured, best, expected_error, find_answers, interval, read
+from reader_training.examples import NONE, WINDOW, Encoder, Example, collate, cut, scatter
 from reader_training.rows import Row
 from reader_training.torch_network import BASES, HeadLogits, ReaderNetwork, pretrained
 from reader_training.train import compute_loss, span_loss
@@ -78,7 +60,7 @@ def test_targets_are_the_tokens_of_all_answers_and_mentions(
     example = encode(row(*answers, title=title))
     assert targets(example) == expected
     assert (example.relevant, example.retrieve) == (float(bool(answers)), NONE)
-    assert len(example.ids) <= MAX_TOKENS
+    assert len(example.ids) <= examples.MAX_TOKENS
     head = [example.ids[k] for k in range(example.readable[0])]
     assert TOKENIZER.decode(head).startswith("where was she born?")
 
@@ -126,7 +108,7 @@ def test_batches_are_padded_and_bounded() -> None:
     alone = Encoder().encode(row()._replace(question="Hello."), None, False)
     assert collate([alone])["retrieve"].tolist() == [0.0]
     pairs = ([each, made[2]] for each in made)
-    for each in islice(batches(pairs, 512, random.Random(0)), 20):
+    for each in islice(examples.batches(pairs, 512, random.Random(0)), 20):
         assert each["ids"].numel() <= 512
         assert each["teacher_ids"].tolist() == [made[2].ids] * len(each["ids"])
 
@@ -204,11 +186,12 @@ def test_a_run_learns_and_resumes(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(train.BATCH_TOKENS, size, 512)
+    given: Any = {"tokens": 512}
     if size == "small":  # which the other one teaches
-        train.train(tmp_path / "teacher", "base", 1)
-    given: Any = {"teacher": tmp_path / "teacher"} if size == "small" else {}
+        train.train(tmp_path / "teacher", "base", 1, **given)
+        given["teacher"] = tmp_path / "teacher"
     monkeypatch.setattr(train, "teacher_loss", taught := Mock(wraps=train.teacher_loss))
+    monkeypatch.setattr(train, "Batches", batches := Mock(wraps=train.Batches))
     train.train(tmp_path / "whole", size, 4, save_strategy="steps", save_steps=3, **given)
     step, taken = train.ReaderTrainer.training_step, []
 
@@ -225,6 +208,8 @@ def test_a_run_learns_and_resumes(
     train.train(tmp_path / "cut", size, 4, **given)
     assert taken == [0, 1, 2, 3, 3]
     assert taught.call_count == (8 if size == "small" else 0)
+    sizes = ["small", "base"] if size == "small" else ["base"]
+    assert batches.call_args.args[1:] == (sizes, 512, 3)
     whole, cut = (load_file(tmp_path / n / "trained/model.safetensors") for n in ("whole", "cut"))
     assert all(torch.allclose(whole[name], cut[name], atol=1e-3) for name in whole)
     before = pretrained(size, SHIPPED if size == "small" else None).state_dict()
@@ -246,6 +231,17 @@ def test_processes_share_batches(small_rows: list[Row], monkeypatch: pytest.Monk
     assert [call.args[1] for call in drawn.call_args_list] == [train.SEED, train.SEED + 1]
     # Of the first three batches the first process gave two.
     assert (first(0, 3)[:2], first(1, 3)[:3]) == (streams[0][2:], streams[1][1:])
+
+
+def test_the_command_trains_as_its_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "train", trained := Mock())
+    monkeypatch.setattr(train.multiprocessing, "set_start_method", start := Mock())
+    options = f"--out x --tokens 9 --rate 0.5 --workers 2 --threads {torch.get_num_threads()}"
+    monkeypatch.setattr("sys.argv", ["train", *options.split()])
+    train.main()
+    start.assert_called_once_with("spawn")  # a fork can hang
+    given = {"learning_rate": 0.5, "dataloader_num_workers": 2}
+    trained.assert_called_once_with(Path("x"), "small", None, None, SHIPPED, 9, **given)
 
 
 @pytest.mark.parametrize("size", ["small", "base"])
@@ -318,6 +314,6 @@ def test_figures_of_answers() -> None:
     readings, passages = [PassageReading(0.2, (), 0)] * 2, [Passage("", "")] * 2
     blank = Measured("Which?", passages, [True, False], readings, bool)
     assert best(find_answers(blank, 0.5)) == ("", 0.0)
-    assert [(judged.scores, judged.relevant) for judged in judge_grades([blank])] == [
+    assert [(judged.scores, judged.relevant) for judged in evaluate.judge_grades([blank])] == [
         ([-0.6, -0.6], True), ([-0.6], False),
     ]  # fmt: skip
