@@ -54,8 +54,7 @@ METHODS = (
     "likelihood=self_rag:weight_isrel=0,weight_issup=0,weight_isuse=0",
     *("self_rag", "crag", "self_crag", "instruct_rag"),
 )
-NAMES = [method.split("=")[0] for method in METHODS]
-ALWAYS = ("rag", "self_rag")  # with which the others are compared
+NAMES = {method.split("=")[0]: method for method in METHODS}
 # The papers' order: the first of each pair is better.
 PAIRS = (
     *(("self_crag", "self_rag"), ("self_rag", "rag"), ("self_rag", "rag_first")),
@@ -233,7 +232,9 @@ def run_set(
     if weights.is_file():  # a folder with answers of other weights is refused
         with weights.open("rb") as file:
             made_by["weights"] = hashlib.file_digest(file, "sha256").hexdigest()
-    swept = [read_sweep(sweep)[1] for sweep in SWEEPS] if "model" in config else []
+    swept = [
+        read_sweep(sweep)[1] for sweep in SWEEPS if "model" in config and "self_rag" in methods
+    ]
     specs = read_specs(methods, swept)
     if "model" in config:  # whose candidates are weighed again, since to write them takes long
         specs = [s._replace(reweighs="self_rag") if s.name == "likelihood" else s for s in specs]
@@ -278,8 +279,8 @@ def run_set(
         "whole": figures(known),
         "removed": figures(_restrict(replace(whole, removed), answered)) if removed else None,
         "shipped": shipped_figures(shipped, holds),
-        "confidence": confidence_figures(known),
-        "isrel": isrel_figures(known, holds),
+        "confidence": confidence_figures(known) if "self_rag" in known.methods else None,
+        "isrel": isrel_figures(known, holds) if "self_rag" in known.methods else None,
         "evaluator": evaluator_figures(known, holds) if "crag" in known.methods else None,
         "seconds": {
             method: round(sum(o.seconds for o in timed.of(method)) / len(timed.questions), 3)
@@ -405,13 +406,12 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", help="by default all six")
     parser.add_argument("--work", type=Path, default=Path("build/evidence"))
     parser.add_argument(
-        "--methods", nargs="+", choices=NAMES, default=NAMES, help="beside rag and self_rag"
+        "--methods", nargs="+", default=NAMES, help="of these names, or NAME=METHOD:KEY=VALUE,..."
     )
     parser.add_argument("--model", help="a checkpoint with reflection tokens, or a chat model")
     parser.add_argument("--engine", help="what runs it")
     args = parser.parse_args()
-    wanted = {*args.methods, *ALWAYS}
-    methods = [method for name, method in zip(NAMES, METHODS, strict=True) if name in wanted]
+    methods = [NAMES.get(method, method) for method in args.methods]
     config = {"model": args.model, "engine": args.engine} if args.model else {}
     work = args.work.resolve()
     work.mkdir(parents=True, exist_ok=True)

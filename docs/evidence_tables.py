@@ -50,13 +50,14 @@ def tables(made: Mapping[str, Any]) -> dict[str, str]:
         "match": _match(sets, "whole"),
         "differences": _differences(sets, "whole"),
         "shipped": _by_method(sets, _shipped),
-        "confidence": _table(
+        "cost": _by_method(sets, _cost),
+    }
+    if all(found["confidence"] for found in sets.values()):
+        made_tables["confidence"] = _table(
             "Self-RAG's answers",
             ("mean confidence", "right", "expected calibration error"),
             [(SETS[name], _confidence(found["confidence"])) for name, found in sets.items()],
-        ),
-        "cost": _by_method(sets, _cost),
-    }
+        )
     if all((found.get("isrel") or {}).get("isrel") for found in sets.values()):
         cells = [interval(found["isrel"]["isrel"]) for found in sets.values()]
         rows = [("AUC of ISREL", cells)]
@@ -138,7 +139,8 @@ def _cost(found: Mapping[str, Any], method: str) -> str:
     if method not in seconds:
         return "Self-RAG's, weighed again"
     calls = found["whole"]["methods"][method]["calls"]
-    return f"{calls:.1f}, {seconds[method]:.2f} s ({seconds[method] / seconds['rag']:.2f})"
+    share = f" ({seconds[method] / seconds['rag']:.2f})" if "rag" in seconds else ""
+    return f"{calls:.1f}, {seconds[method]:.2f} s{share}"
 
 
 if __name__ == "__main__":

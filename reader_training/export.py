@@ -1,9 +1,10 @@
 """Calibrate a trained reader and write it as it ships: ``python -m reader_training.export``.
 
-Calibration is fitted on split 2 of the questions with retrieved passages, and on the open half of
-the questions on own documents, a kind of text that nothing was trained on: from the logits and the
-title to the probability that a passage answers, that a span is right, and that the sentence around
-it holds the answer.
+Calibration is fitted on split 2 of PopQA and TriviaQA with their retrieved passages, and on the
+open half of the questions on own documents, a kind of text that nothing was trained on: from the
+logits and the title to the probability that a passage answers, that a span is right, and that the
+sentence around it holds the answer. No passage answers a question of two hops alone, so these are
+left out.
 """
 
 import argparse
@@ -82,8 +83,7 @@ def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
 
 def calibration_questions(reader: Reader, most: int | None = None) -> list[Measured]:
     """Ask the questions that calibration is fitted on, at most so many of each kind."""
-    sets = ("popqa", "triviaqa", "multihop")
-    asked = ask_retrieved(reader, CALIBRATION_SPLIT, *sets, most=most)
+    asked = ask_retrieved(reader, CALIBRATION_SPLIT, "popqa", "triviaqa", most=most)
     return [*asked, *ask_own_documents(reader, "open", most)]
 
 
@@ -165,8 +165,10 @@ def main() -> None:
     parser.add_argument("--trained", type=Path, default=Path("build/reader-small"))
     parser.add_argument("--out", type=Path, default=Path("build/reader-small/weights"))
     parser.add_argument("--most", type=int, help="Most questions of each kind to fit on.")
+    parser.add_argument("--calibrate-only", action="store_true", help="Keep the weights in --out.")
     args = parser.parse_args()
-    write_reader(load_trained(args.trained), ReaderCalibration(), args.out)
+    if not args.calibrate_only:
+        write_reader(load_trained(args.trained), ReaderCalibration(), args.out)
     network, tokenizer = RememberingNetwork(args.out / READER), load_tokenizer(args.out)
     measured = calibration_questions(Reader(network, ReaderCalibration(), tokenizer), args.most)
     calibration = fit_calibration(measured)
