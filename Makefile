@@ -83,7 +83,7 @@ SMOLLM2_ROWS ?= gold
 SMOLLM2_EVIDENCE ?= --sets popqa triviaqa --most 50
 SMOLLM2_TRAIN = $(BIN)/python -m selfcorrect_rag.cli.main train $1 --config smollm2_training/$1.toml \
 	--set data=$< --set out=$(SMOLLM2)/$1 --set model=$(SMOLLM2_BASE) $(SMOLLM2_OPTIONS)
-selfrag-smollm2: $(foreach name,critic generator instruct,$(SMOLLM2)/adapters/$(name)/adapter_model.safetensors) $(SMOLLM2)/evidence/done  ## Self-RAG and InstructRAG trained on SmolLM2 and measured: hours; needs ../shared/data
+selfrag-smollm2: $(foreach name,critic generator instruct,$(SMOLLM2)/adapters/$(name)/adapter_model.safetensors) $(SMOLLM2)/evidence/done $(SMOLLM2)/evidence-instruct/done  ## Self-RAG and InstructRAG trained on SmolLM2 and measured: hours; needs ../shared/data
 
 $(SMOLLM2)/labels.jsonl: | $(VENV)/.dev
 	$(BIN)/python -m smollm2_training.labels --out $@ $(SMOLLM2_LABELS)
@@ -105,6 +105,12 @@ $(SMOLLM2)/adapters/%/adapter_model.safetensors: $(SMOLLM2)/%/report.json
 	$(BIN)/python -m smollm2_training.adapters write $(SMOLLM2)/$* $(@D)
 $(SMOLLM2)/evidence/done: $(SMOLLM2)/generator/report.json
 	$(BIN)/python -m benchmarks.evidence --model $(SMOLLM2)/generator/generator --work $(@D) $(SMOLLM2_EVIDENCE)
+	touch $@
+# The baseline, in-context RALM, is asked of the base; the second command keeps its answers.
+SMOLLM2_CHAT_EVIDENCE = $(BIN)/python -m benchmarks.evidence --model smollm2_training.chat:open_model --work $(@D) $(SMOLLM2_EVIDENCE)
+$(SMOLLM2)/evidence-instruct/done: $(SMOLLM2)/instruct/report.json
+	SMOLLM2_CHAT=$(SMOLLM2_BASE) $(SMOLLM2_CHAT_EVIDENCE) --methods ralm
+	SMOLLM2_CHAT=$(SMOLLM2)/instruct/model $(SMOLLM2_CHAT_EVIDENCE) --methods ralm instruct_rag=instruct_rag:mode=ft
 	touch $@
 
 # Written beside its place and moved there, so that a kill leaves nothing half written.
