@@ -1,5 +1,5 @@
-"""SmolLM2-Instruct as a chat model on transformers, for `selfcorrect-rag train rationales`:
-``--set model=smollm2_training.chat:open_model``.
+"""SmolLM2-Instruct as a chat model on transformers, for `selfcorrect-rag train rationales` and
+graphs: ``--set model=smollm2_training.chat:open_model``.
 
 Prompts that arrive together are decoded together, so at most ``max_concurrency`` of them; on two
 cores eight, the default, take hardly longer than one.
@@ -10,9 +10,10 @@ import queue
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_openai_messages
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from selfcorrect_rag.errors import EngineFailed
@@ -45,13 +46,14 @@ class Batcher:
 
     def __init__(self, runner: EngineRunner, tokenizer: Any) -> None:
         self._runner, self._tokenizer = runner, tokenizer
-        self._waiting: queue.Queue[tuple[str, Future[AIMessage]]] = queue.Queue()
+        self._waiting: queue.Queue[tuple[Any, Future[AIMessage]]] = queue.Queue()
         threading.Thread(target=self._work, daemon=True).start()
 
-    def answer(self, prompt: str) -> AIMessage:
-        """Return the answer to a user's message."""
+    def answer(self, prompt: str | list[BaseMessage]) -> AIMessage:
+        """Return the answer to a user's message, or to several messages."""
         answered: Future[AIMessage] = Future()
-        self._waiting.put((prompt, answered))
+        messages = [HumanMessage(prompt)] if isinstance(prompt, str) else prompt
+        self._waiting.put((convert_to_openai_messages(messages), answered))
         return answered.result()
 
     def _work(self) -> None:
@@ -61,21 +63,19 @@ class Batcher:
             while not self._waiting.empty():
                 batch.append(self._waiting.get())
             try:
-                messages = self._complete([prompt for prompt, _ in batch])
+                made = self._complete([messages for messages, _ in batch])
             except BaseException as error:  # each caller gets it
                 for _, answered in batch:
                     answered.set_exception(error)
                 continue
-            for (_, answered), message in zip(batch, messages, strict=True):
+            for (_, answered), message in zip(batch, made, strict=True):
                 answered.set_result(message)
 
-    def _complete(self, prompts: list[str]) -> list[AIMessage]:
-        ids = [
-            self._tokenizer.apply_chat_template(
-                [{"role": "user", "content": prompt}], add_generation_prompt=True, return_dict=True
-            )["input_ids"]
-            for prompt in prompts
-        ]
+    def _complete(self, asked: list[Any]) -> list[AIMessage]:
+        read = partial(
+            self._tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=True
+        )
+        ids = [read(messages)["input_ids"] for messages in asked]
         request = Request(max_tokens=MAX_TOKENS, logprob_ids=())
         made = self._runner.run(self._runner.complete(ids, request))
         return [
