@@ -17,10 +17,7 @@ async def hello(websocket: WebSocket) -> None:
 
 
 APP = Starlette(
-    routes=[
-        Route("/", lambda request: PlainTextResponse("hello")),
-        WebSocketRoute("/ws", hello),
-    ],
+    routes=[Route("/", lambda request: PlainTextResponse("hello")), WebSocketRoute("/ws", hello)],
     middleware=guard(host_names("127.0.0.1", ["rag.example"]), pages=["studio.example"]),
 )
 
