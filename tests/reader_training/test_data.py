@@ -93,15 +93,13 @@ def test_no_question_of_splits_2_and_3_is_trained_on_and_split_3_calibrates_noth
     monkeypatch.setattr(mixture, "written_rows", lambda: Split([], []))
     assert not kept & {row.question.lower() for row in mixture.all_rows()}
     asked = list[str]()
-
-    def note(reader: Any, question: str, *given: Any) -> Any:
-        asked.append(question)
-
-    monkeypatch.setattr(evaluate, "read", note)
+    monkeypatch.setattr(evaluate, "read", lambda reader, question, *given: asked.append(question))
     monkeypatch.setattr(export, "ask_own_documents", lambda reader, half, most: [half])
     reader: Any = None
     assert export.calibration_questions(reader)[-1] == "open"
     assert {split_of(question) for question in asked} == {2}
+    sources = {each.source for each in retrieved(2) if each.question in asked}
+    assert sources == {"popqa", "triviaqa"}, "no passage answers two hops alone"
 
 
 def test_passages_as_retrieved_answer_only_if_that_is_sure() -> None:

@@ -280,8 +280,10 @@ def test_thresholds_suit_the_calibration(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(export, "calibration_questions", lambda reader, most: [])
     monkeypatch.setattr(export, "fit_calibration", lambda measured: made)
     monkeypatch.setattr(export, "fit_thresholds", lambda reader, _: reader.calibration.relevant)
-    monkeypatch.setattr("sys.argv", ["export", "--out", str(tmp_path)])
-    export.main()
+    for only in ([], ["--calibrate-only"]):
+        monkeypatch.setattr("sys.argv", ["export", "--out", str(tmp_path), *only])
+        export.main()
+        monkeypatch.setattr(export, "load_trained", None)  # the weights stay
     assert ReaderCalibration.load(tmp_path) == made._replace(thresholds=(2.0, 0.5))
 
 
