@@ -100,6 +100,7 @@ $(SMOLLM2)/rationales.jsonl: $(SMOLLM2)/instructions.jsonl | $(SMOLLM2_BASE)/con
 		--set data=$(SMOLLM2)/questions.jsonl --set out=$@ --set model=smollm2_training.chat:open_model --set consistent_only=true $(SMOLLM2_RATIONALES) \
 		--json > $(SMOLLM2)/rationales.report.json
 $(SMOLLM2)/instruct/report.json: $(SMOLLM2)/rationales.jsonl
+	rm -rf $(SMOLLM2)/evidence-instruct  # of other weights
 	$(call SMOLLM2_TRAIN,instruct)
 $(SMOLLM2)/adapters/%/adapter_model.safetensors: $(SMOLLM2)/%/report.json
 	$(BIN)/python -m smollm2_training.adapters write $(SMOLLM2)/$* $(@D)

@@ -232,11 +232,9 @@ def run_set(
     if weights.is_file():  # a folder with answers of other weights is refused
         with weights.open("rb") as file:
             made_by["weights"] = hashlib.file_digest(file, "sha256").hexdigest()
-    swept = [
-        read_sweep(sweep)[1] for sweep in SWEEPS if "model" in config and "self_rag" in methods
-    ]
-    specs = read_specs(methods, swept)
-    if "model" in config:  # whose candidates are weighed again, since to write them takes long
+    is_weighed = "model" in config and "self_rag" in methods
+    specs = read_specs(methods, [read_sweep(sweep)[1] for sweep in SWEEPS if is_weighed])
+    if is_weighed:  # candidates of a language model, since to write them again takes long
         specs = [s._replace(reweighs="self_rag") if s.name == "likelihood" else s for s in specs]
 
     def run(kind: str, some: Sequence[Question], by: Reader, given: Mapping[str, Any]) -> Run:
