@@ -29,4 +29,4 @@ def main(question: str) -> None:
 
 
 if __name__ == "__main__":
-    main("Who wrote Middlemarch?")
+    main("Who painted Guernica?")

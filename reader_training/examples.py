@@ -70,13 +70,13 @@ def cut(row: Row, chance: random.Random) -> Row:
 
 
 def scatter(row: Row, other: Row, chance: random.Random) -> Row:
-    """Return the sentence that answers, or any one, among some of another row's passage."""
+    """Return the sentence that answers, or any one, alone or among some of another row's."""
     own = sentences(row.passage)
     stating = [part for part in own if all_mentions(row.answers, part)]
     strange = [s for s in sentences(other.passage) if not all_mentions(row.answers, s)]
     if not strange or not own or (row.answers and not stating):
         return row
-    parts = [chance.choice(stating or own), *strange[: chance.randint(1, 3)]]
+    parts = [chance.choice(stating or own), *strange[: chance.randint(0, 3)]]
     chance.shuffle(parts)
     return row._replace(passage=" ".join(parts))
 

@@ -1,10 +1,10 @@
 """Calibrate a trained reader and write it as it ships: ``python -m reader_training.export``.
 
-Calibration is fitted on split 2 of PopQA and TriviaQA with their retrieved passages, and on the
-open half of the questions on own documents, a kind of text that nothing was trained on: from the
-logits and the title to the probability that a passage answers, that a span is right, and that the
-sentence around it holds the answer. No passage answers a question of two hops alone, so these are
-left out.
+Calibration is fitted on split 2 of PopQA with its retrieved passages, and on the open half of the
+questions on own documents, a kind of text that nothing was trained on: from the logits and the
+title to the probability that a passage answers, that a span is right, and that the sentence around
+it holds the answer. No passage answers a question of two hops alone, and TriviaQA's lists of
+accepted answers lack right ones, so both are left out.
 """
 
 import argparse
@@ -50,6 +50,8 @@ from selfcorrect_rag.thresholds import calibrate
 CONFIDENCES = [step / 20 for step in range(2, 19)]
 """Confidences at which answers and mistakes are counted, to choose ``answer_above`` by."""
 CALIBRATION_SPLIT = 2
+SURELY_NOT = -3.0
+"""Logit of a passage below which it is left out: there an answer stands only by chance."""
 
 
 class RememberingNetwork(Network):
@@ -83,7 +85,7 @@ def fit(features: torch.Tensor, labels: torch.Tensor) -> list[float]:
 
 def calibration_questions(reader: Reader, most: int | None = None) -> list[Measured]:
     """Ask the questions that calibration is fitted on, at most so many of each kind."""
-    asked = ask_retrieved(reader, CALIBRATION_SPLIT, "popqa", "triviaqa", most=most)
+    asked = ask_retrieved(reader, CALIBRATION_SPLIT, "popqa", most=most)
     return [*asked, *ask_own_documents(reader, "open", most)]
 
 
@@ -92,16 +94,18 @@ def fit_calibration(measured: Sequence[Measured]) -> ReaderCalibration:
     logits, states, spans, right, held = [], [], [], [], []
     for m in measured:
         for reading, passage, state in zip(m.readings, m.passages, m.states, strict=True):
-            title = compare_title(m.question, passage.title)
+            title, logit = compare_title(m.question, *passage), _logit(reading.relevant)
+            if logit < SURELY_NOT:
+                continue
             if state is not None:
-                logits.append((_logit(reading.relevant), *title))
+                logits.append((logit, *title))
                 states.append(float(state))
             for span in reading.spans[:1]:
-                is_right = m.accepts(span.text)
+                texts = (span.text, passage.text[slice(*span.sentence)])
+                is_right, is_held = (state is not False and m.accepts(text) for text in texts)
                 spans.append((*recover_logits(span), *title))
                 right.append(float(is_right))
-                sentence = passage.text[slice(*span.sentence)]
-                held.append(float(is_right or m.accepts(sentence)))
+                held.append(float(is_right or is_held))
     slope, named, other, offset = fit(torch.tensor(logits), torch.tensor(states))
     slope = max(slope, 1e-3)  # a reader that learned nothing
     title = (round(named / slope, 4), round(other / slope, 4))

@@ -26,9 +26,9 @@ DRAWN = 1000
 """Rows that are drawn at once, and retrieved for in one batch."""
 NEGATIVES = 1.3
 """Rows without an answer for each answerable one whose passage was not retrieved for it."""
-ALONE, SCATTERED = 0.05, 0.1
-"""Shares of rows that come with a question alone, and with their answer among sentences of another
-page."""
+ALONE, SCATTERED = 0.05, 0.15
+"""Shares of rows that come with a question alone, and with one sentence of their passage, alone or
+among some of another page."""
 
 
 class Drawn(NamedTuple):
@@ -55,10 +55,7 @@ def draw_rows(rows: Sequence[Row], seed: int) -> Iterator[Drawn]:
         answerable = [row for row in some if row.answers]
         wrong = dict(zip(map(id, answerable), negatives.find(answerable), strict=True))
         for row in some:
-            seen = row
-            if chance.random() < SCATTERED:
-                seen = scatter(row, chance.choice(rows), chance)
-            yield Drawn(cut(seen, chance), bool(row.answers))
+            yield _see(row, rows, chance)
             if chance.random() < ALONE:
                 needed = chance.random() < 0.5
                 text = row.question if needed else chance.choice(requests)
@@ -66,7 +63,13 @@ def draw_rows(rows: Sequence[Row], seed: int) -> Iterator[Drawn]:
             if row.answers and not row.source.startswith("retrieved"):
                 for _ in range(int(NEGATIVES + chance.random())):
                     if other := negatives.draw(row, wrong[id(row)], chance):
-                        yield Drawn(cut(other, chance), False)
+                        yield _see(other, rows, chance)
+
+
+def _see(row: Row, rows: Sequence[Row], chance: random.Random) -> Drawn:
+    if chance.random() < SCATTERED:
+        row = scatter(row, chance.choice(rows), chance)
+    return Drawn(cut(row, chance), bool(row.answers))
 
 
 def requests_without_evidence() -> list[str]:

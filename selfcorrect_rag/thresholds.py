@@ -11,7 +11,7 @@ from selfcorrect_rag.errors import BadArgument, BadSettings
 
 Action = Literal["correct", "incorrect", "ambiguous"]
 """The action that a retrieval triggers (CRAG section 4.3)."""
-ANSWER_ABOVE = 0.7
+ANSWER_ABOVE = 0.5
 """Calibrated confidence above which the reader states an answer."""
 
 

@@ -19,7 +19,7 @@ from selfcorrect_rag.search.demo import add_corpus
 from tests.evaluation.scripted_parts import Echo
 from tests.snippets import ROOT
 
-QUESTION = "Who wrote Middlemarch?"
+GUERNICA = "Who painted Guernica?"
 PENICILLIN = "Who discovered penicillin?"
 
 
@@ -40,16 +40,16 @@ def example(name: str) -> Any:
 
 
 def test_chat_agent(capsys: pytest.CaptureFixture[str]) -> None:
-    example("chat_agent").main(PENICILLIN, "Where was the poet T. S. Eliot born?")
+    example("chat_agent").main(GUERNICA, "Where was the poet T. S. Eliot born?")
     said = capsys.readouterr().out
-    assert "repeats library) Alexander Fleming [1]" in said
-    assert "[1] Alexander Fleming (demo corpus)" in said
+    assert "repeats library) Pablo Picasso [1]" in said
+    assert "[1] Guernica (demo corpus)" in said
     assert "repeats library) St. Louis" in said
 
 
 def test_subgraph(capsys: pytest.CaptureFixture[str]) -> None:
-    example("subgraph").main(PENICILLIN)
-    letter = "Dear Dorothea,\nAlexander Fleming [1]\n(from Alexander Fleming)\n"
+    example("subgraph").main(GUERNICA)
+    letter = "Dear Dorothea,\nPablo Picasso [1]\n(from Guernica)\n"
     assert capsys.readouterr().out == letter
 
 
@@ -77,7 +77,7 @@ def test_crag_with_tavily(
         prompts.append(prompt)
         return reply
 
-    main(PENICILLIN, as_web_search(search), approve)
+    main(GUERNICA, as_web_search(search), approve)
     assert not prompts, "what the demo corpus knows is not searched for"
     main("Where was Harper Lee born?", as_web_search(search), approve)
     (prompt,) = prompts
@@ -88,12 +88,12 @@ def test_crag_with_tavily(
 
 
 def test_own_strip_filter(capsys: pytest.CaptureFixture[str]) -> None:
-    example("own_strip_filter").main(QUESTION)
+    example("own_strip_filter").main(GUERNICA)
     first, *kept = capsys.readouterr().out.splitlines()
     assert first.endswith("strips kept")
     assert first.startswith(f"{len(kept)} of ")
     assert kept
-    assert all("Middlemarch" in strip or "Who" in strip for strip in kept)
+    assert all("Guernica" in strip or "Who" in strip for strip in kept)
 
 
 def test_own_rewriter(capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,8 +158,8 @@ def test_several_web_searches(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_multi_query(capsys: pytest.CaptureFixture[str]) -> None:
     queries = FakeListChatModel(responses=["Who found penicillin?\n\nWhich Scot was it?\n4?\n5?"])
     module = example("multi_query")
-    module.main(PENICILLIN, queries)
-    assert capsys.readouterr().out == "Alexander Fleming [1]\n"
+    module.main(GUERNICA, queries)
+    assert capsys.readouterr().out == "Pablo Picasso [1]\n"
     asked = list[str]()
 
     def find(query: str) -> list[Document]:

@@ -10,7 +10,7 @@ import pytest
 
 from selfcorrect_rag.models.rule_chat_model import RuleChatModel
 from selfcorrect_rag.reader import ReaderEmbeddings
-from tests.test_examples import PENICILLIN, example, small_demo  # noqa: F401
+from tests.test_examples import GUERNICA, example, small_demo  # noqa: F401
 from tests.test_vllm_server import Loopback, loopback  # noqa: F401
 
 
@@ -89,10 +89,10 @@ def test_an_agent_with_threads_streams_over_sse(tmp_path: Path) -> None:
             (e.removeprefix("event: "), json.loads(d.removeprefix("data: "))) for e, d in events
         ]
 
-    first = asked(PENICILLIN)
+    first = asked(GUERNICA)
     kinds = [kind for kind, _ in first]
     assert kinds == ["retrieved", "graded", "strips", "knowledge", "answered", "token"]
-    assert "Alexander Fleming [1]" in "".join(data for kind, data in first if kind == "token")
+    assert "Pablo Picasso [1]" in "".join(data for kind, data in first if kind == "token")
     asked("Where was the poet T. S. Eliot born?")  # by another server, on the same thread
 
     async def kept() -> list[str]:
@@ -103,11 +103,11 @@ def test_an_agent_with_threads_streams_over_sse(tmp_path: Path) -> None:
         assert saved is not None
         return [m.text for m in saved["channel_values"]["messages"] if m.type == "human"]
 
-    assert asyncio.run(kept()) == [PENICILLIN, "Where was the poet T. S. Eliot born?"]
+    assert asyncio.run(kept()) == [GUERNICA, "Where was the poet T. S. Eliot born?"]
 
 
 def test_crag_in_an_own_graph_and_a_node_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    example("crag_in_own_graph").main(PENICILLIN)
+    example("crag_in_own_graph").main(GUERNICA)
     replied, graded = capsys.readouterr().out.splitlines()
-    assert replied == "Alexander Fleming ['Alexander Fleming']"
-    assert re.match(r"correct \[0\.[89]", graded)  # by the type that the processor multiplies in
+    assert replied == "Pablo Picasso ['Guernica']"
+    assert re.match(r"correct \[0\.[45]", graded)  # by the type that the processor multiplies in

@@ -176,7 +176,7 @@ class Reader:
     ) -> PassageReading:
         if not windows:
             return PassageReading(0.0, (), 0)
-        text, told = passage.text, compare_title(question, passage.title)
+        text, told = passage.text, compare_title(question, *passage)
         shift = sum(map(operator.mul, self.calibration.title, told))
         read = [next(outputs) for _ in windows]
         logits = [float(output[2]) + shift for output in read]
@@ -209,15 +209,20 @@ class Reader:
         )
 
 
-def compare_title(question: str, title: str) -> tuple[float, float]:
-    """Return whether the question names the title, and whether the title lacks a third of the only
-    name, a run of capitalised words, in the question: each 0 or 1, both 0 without a title.
+def compare_title(question: str, title: str, text: str = "") -> tuple[float, float]:
+    """Return whether the question names the title, and whether title and text lack a third of the
+    only name, a run of capitalised words, in the question: each 0 or 1, both 0 without a title.
 
     Brackets and what follows a comma in a title only distinguish namesakes.
     """
     asked, known, plain, *names = (
-        re.findall(r"\w+", re.sub(r"['’]s\b", "", text).casefold())
-        for text in (question, title, _BEHIND_TITLE.sub("", title), *_NAME.findall(question))
+        re.findall(r"\w+", re.sub(r"['’]s\b", "", words).casefold())
+        for words in (
+            question,
+            f"{title} {text}",
+            _BEHIND_TITLE.sub("", title),
+            *_NAME.findall(question),
+        )
     )
     is_named = bool(plain) and f" {' '.join(plain)} " in f" {' '.join(asked)} "
     words = names[0] if plain and len(names) == 1 and not is_named else []

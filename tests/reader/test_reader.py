@@ -253,6 +253,8 @@ def test_a_title_is_named_or_another_name(
     question: str, title: str, expected: tuple[float, float]
 ) -> None:
     assert compare_title(question, title) == expected
+    both = compare_title(question, title, f"Nobody knows. {question}")
+    assert both == (expected[0], 0), "the passage has the name"
 
 
 def logits(found: PassageReading) -> list[float]:

@@ -131,9 +131,9 @@ def test_the_best_passage_is_never_pruned() -> None:
     ("mode", "findings", "answer"),
     [
         ("instruct", PORT, "The question is answered by document [1].\nAnswer: 8443"),
-        ("instruct", {"8443": 0.6}, REFUSAL),
+        ("instruct", {"8443": 0.45}, REFUSAL),
         ("ralm", PORT, "8443"),
-        ("ralm", {"8443": 0.6}, REFUSAL),
+        ("ralm", {"8443": 0.45}, REFUSAL),
     ],
 )
 def test_inference_prompts_share_a_batch_with_segments(

@@ -44,8 +44,8 @@ def test_it_finds_the_answer_in_the_passage_that_has_it(
     readings = reader.read([(question, TOWER), (question, DEPLOY)])
     right, wrong = readings if answer in TOWER.text else readings[::-1]
     assert answer in right.spans[0].text
-    assert right.spans[0].confidence > 0.7 > 0.3 > wrong.relevant
-    assert right.relevant > 0.8
+    assert right.spans[0].confidence > 0.65 > 0.1 > wrong.relevant
+    assert right.relevant > 0.7
     titled = [f"{passage.title} // {passage.text}" for passage in (TOWER, DEPLOY)]
     grades = ReaderEvaluator(reader).score(question, titled)
     assert grades == pytest.approx([2 * each.relevant - 1 for each in readings], abs=1e-4)

@@ -1,6 +1,7 @@
 """Examples, losses, training, export to ONNX and figures, on a few small rows."""
 
 import json
+import math
 import random
 from itertools import islice
 from pathlib import Path
@@ -86,13 +87,12 @@ def test_sentences_come_in_any_order_unless_the_answer_crosses_them() -> None:
     assert {cut(across, random.Random(seed)).passage for seed in range(20)} == {two.passage}
 
 
-def test_the_sentence_that_answers_comes_among_those_of_another_page() -> None:
+def test_the_sentence_that_answers_comes_alone_or_among_those_of_another_page() -> None:
     other = row(passage="One day it rained. He left in 1871. Nobody knew.")
-    for seed in range(9):
-        text = scatter(row("1871"), other, random.Random(seed)).passage
-        assert "Rosa Luxemburg was born in Zamość in 1871." in text
-        assert "One day it rained." in text
-        assert "He left" not in text, "it states the answer too"
+    texts = {scatter(row("1871"), other, random.Random(seed)).passage for seed in range(9)}
+    assert all("Rosa Luxemburg was born in Zamość in 1871." in text for text in texts)
+    assert {"One day it rained." in text for text in texts} == {True, False}
+    assert not any("He left" in text for text in texts), "it states the answer too"
     assert scatter(row("left. Her"), other, random.Random(0)) == row("left. Her")
 
 
@@ -308,6 +308,19 @@ def test_calibration_learns_what_titles_say() -> None:
         measured.append(Measured(asked, [Passage(title, "Jane")], [is_right], [reading], accepts))
     found = export.fit_calibration(measured)
     assert found.title[0] > 0 > found.title[1]
+
+
+def test_calibration_takes_no_chance_for_a_right_answer() -> None:
+    def asked(logit: float, state: bool, p: float) -> Measured:
+        relevant = 1 / (1 + math.exp(-logit))
+        span = Span("Jane", 0, p, p * relevant, (0, 4), p * relevant)
+        reading = PassageReading(relevant, (span,), 9)
+        return Measured("Who?", [Passage("", "Jane")], [state], [reading], bool)
+
+    measured = [asked(i % 7 - 3.0 + 0.1, i % 7 > 2, 0.5 + i % 5 / 10) for i in range(70)]
+    found = export.fit_calibration(measured)
+    assert found.answer[0] > 1, "where no answer is stated, its words stand by chance"
+    assert export.fit_calibration([*measured, *[asked(-4, True, 0.9)] * 9]) == found
 
 
 def test_figures_of_answers() -> None:
