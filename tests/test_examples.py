@@ -54,15 +54,10 @@ def test_subgraph(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "queries", "answer"),
-    [
-        ("yes", ["{}"], "-> Monroeville [1]"),
-        ("Harper Lee birthplace", ["Harper Lee birthplace"], "-> Monroeville [1]"),
-        ("no", [], "-> "),
-    ],
+    ("reply", "queries"), [("yes", ["{}"]), ("Lee birthplace", ["Lee birthplace"]), ("no", [])]
 )
 def test_crag_with_tavily(
-    reply: str, queries: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+    reply: str, queries: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     searched: list[str] = []
 
@@ -84,7 +79,7 @@ def test_crag_with_tavily(
     proposed = prompt.split("'")[1]
     assert "Harper Lee" in proposed
     assert searched == [query.format(proposed) for query in queries]
-    assert answer in capsys.readouterr().out
+    assert ("-> Monroeville [1]" in capsys.readouterr().out) is bool(queries)
 
 
 def test_own_strip_filter(capsys: pytest.CaptureFixture[str]) -> None:

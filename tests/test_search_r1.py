@@ -254,11 +254,7 @@ async def test_options_reach_their_nodes() -> None:
 
 @pytest.mark.parametrize(
     ("setting", "default", "least", "most"),
-    [
-        ("max_searches", 4, 0, 50),
-        ("passages", 3, 1, 100),
-        ("passage_characters", 1000, 100, 20000),
-    ],
+    [("max_searches", 4, 0, 50), ("passages", 3, 1, 100), ("passage_characters", 1000, 100, 20000)],
 )
 def test_settings_have_bounds(setting: str, default: int, least: int, most: int) -> None:
     assert getattr(SearchR1Settings(), setting) == default

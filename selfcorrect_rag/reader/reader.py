@@ -215,14 +215,9 @@ def compare_title(question: str, title: str, text: str = "") -> tuple[float, flo
 
     Brackets and what follows a comma in a title only distinguish namesakes.
     """
+    texts = (question, f"{title} {text}", _BEHIND_TITLE.sub("", title), *_NAME.findall(question))
     asked, known, plain, *names = (
-        re.findall(r"\w+", re.sub(r"['’]s\b", "", words).casefold())
-        for words in (
-            question,
-            f"{title} {text}",
-            _BEHIND_TITLE.sub("", title),
-            *_NAME.findall(question),
-        )
+        re.findall(r"\w+", re.sub(r"['’]s\b", "", each).casefold()) for each in texts
     )
     is_named = bool(plain) and f" {' '.join(plain)} " in f" {' '.join(asked)} "
     words = names[0] if plain and len(names) == 1 and not is_named else []

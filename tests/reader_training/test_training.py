@@ -295,32 +295,25 @@ def test_calibration_fits_labels() -> None:
     assert abs(offset) < 0.5
 
 
+def judged(relevant: float, p: float, state: bool, title: str = "") -> Measured:
+    span = Span("Jane", 0, p, p * relevant, (0, 4), p * relevant)
+    passage, reading = Passage(title, "Jane"), PassageReading(relevant, (span,), 9)
+    return Measured("Who wrote the novel Emma?", [passage], [state], [reading], bool)
+
+
 def test_calibration_learns_what_titles_say() -> None:
-    measured = []
-    for i in range(80):
-        is_right = i % 4 > 1
-        title = ("Emma" if is_right else "Persuasion") if i % 5 else ""
-        p = 0.6 if i % 2 else 0.4
-        span = Span("Jane", 0, 0.5, p * 0.5, (0, 4), p * 0.5)
-        reading = PassageReading(p, (span,), 9)
-        accepts: Any = {True: bool, False: lambda text: False}[is_right]
-        asked = "Who wrote the novel Emma?"
-        measured.append(Measured(asked, [Passage(title, "Jane")], [is_right], [reading], accepts))
-    found = export.fit_calibration(measured)
+    titles = [("Persuasion", "Emma")[i % 4 > 1] if i % 5 else "" for i in range(80)]
+    both = [judged(0.4 + i % 2 / 5, 0.5, i % 4 > 1, title) for i, title in enumerate(titles)]
+    found = export.fit_calibration(both)
     assert found.title[0] > 0 > found.title[1]
 
 
 def test_calibration_takes_no_chance_for_a_right_answer() -> None:
-    def asked(logit: float, state: bool, p: float) -> Measured:
-        relevant = 1 / (1 + math.exp(-logit))
-        span = Span("Jane", 0, p, p * relevant, (0, 4), p * relevant)
-        reading = PassageReading(relevant, (span,), 9)
-        return Measured("Who?", [Passage("", "Jane")], [state], [reading], bool)
-
-    measured = [asked(i % 7 - 3.0 + 0.1, i % 7 > 2, 0.5 + i % 5 / 10) for i in range(70)]
-    found = export.fit_calibration(measured)
+    logits = [(i, i % 7 - 2.9) for i in range(70)]
+    some = [judged(1 / (1 + math.exp(-x)), 0.5 + i % 5 / 10, x > 0) for i, x in logits]
+    found = export.fit_calibration(some)
     assert found.answer[0] > 1, "where no answer is stated, its words stand by chance"
-    assert export.fit_calibration([*measured, *[asked(-4, True, 0.9)] * 9]) == found
+    assert export.fit_calibration([*some, *[judged(0.02, 0.9, True)] * 9]) == found
 
 
 def test_figures_of_answers() -> None:
