@@ -267,8 +267,8 @@ def test_a_title_shifts_relevance_and_confidence_and_no_title_changes_nothing() 
     asked = "In what country is Vera?"
     reader, _ = word_reader("Norway", calibration=ReaderCalibration(title=(2.0, -3.0)))
     plain, _ = word_reader("Norway")
-    for title, shift in (("Vera", 2.0), ("Mirambeau", -3.0), ("", 0.0), ("Hugo Vera", 0.0)):
-        found, before = (read_one(r, "It is in Norway.", asked, title) for r in (reader, plain))
-        expected = [logit + shift for logit in logits(before)]
+    for title, it, by in (("Vera", "It", 2), ("Pau", "It", -3), ("", "It", 0), ("Pau", "Vera", 0)):
+        found, before = (read_one(r, f"{it} is in Norway.", asked, title) for r in (reader, plain))
+        expected = [logit + by for logit in logits(before)]
         assert logits(found) == pytest.approx(expected, abs=1e-3)
         assert found.spans[0].text == "Norway"

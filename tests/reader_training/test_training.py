@@ -309,11 +309,11 @@ def test_calibration_learns_what_titles_say() -> None:
 
 
 def test_calibration_takes_no_chance_for_a_right_answer() -> None:
-    logits = [(i, i % 7 - 2.9) for i in range(70)]
-    some = [judged(1 / (1 + math.exp(-x)), 0.5 + i % 5 / 10, x > 0) for i, x in logits]
+    some = [judged(1 / (1 + math.exp(2.9 - i % 7)), 0.5 + i % 5 / 10, i % 7 > 2) for i in range(70)]
     found = export.fit_calibration(some)
     assert found.answer[0] > 1, "where no answer is stated, its words stand by chance"
-    assert export.fit_calibration([*some, *[judged(0.02, 0.9, True)] * 9]) == found
+    named = [m._replace(passages=[Passage("Persuasion", "Emma")]) for m in some]
+    assert export.fit_calibration([*named, *[judged(0.02, 0.9, True)] * 9]) == found
 
 
 def test_figures_of_answers() -> None:
