@@ -69,8 +69,8 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 def test_rows_equal_a_local_runs(ray: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # not the folder of the workers
-    Index("own").add(Document(f"{name} wrote the book {n}.") for n, name in enumerate(NAMES))
-    asked = [{"question": f"Who wrote the book {n}?"} for n in range(len(NAMES))]
+    Index("own").add(Document(f"The {name} project is led by Ann {name}ova.") for name in NAMES)
+    asked = [{"question": f"Who leads the {name} project?"} for name in NAMES]
     file = write(tmp_path / "q.jsonl", *asked)
     tables = []
     for cluster in (None, Cluster(actors=2, batch_size=2)):
