@@ -35,7 +35,13 @@ from benchmarks.own_documents.files import write_texts
 from reader_training import rows
 from reader_training.evaluate import expected_error, for_calibration
 from reader_training.rows import DATA, lines, tidy
-from selfcorrect_rag.evaluation.methods import open_method, read_specs, read_sweep, resolve_spec
+from selfcorrect_rag.evaluation.methods import (
+    Spec,
+    open_method,
+    read_specs,
+    read_sweep,
+    resolve_spec,
+)
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.report import score_run
 from selfcorrect_rag.evaluation.reweigh import reweigh_run
@@ -211,6 +217,15 @@ class RememberingReader(Reader):
         return [self._known[pair] for pair in asked]
 
 
+def choose_specs(methods: Sequence[str], *, is_model: bool) -> list[Spec]:
+    """Return the variants to run; a language model's candidates of Self-RAG are weighed again by
+    likelihood and by sweeps, since to write them again takes long."""
+    if not is_model or "self_rag" not in methods:
+        return read_specs(methods)
+    specs = read_specs(methods, [read_sweep(sweep)[1] for sweep in SWEEPS])
+    return [s._replace(reweighs="self_rag") if s.name == "likelihood" else s for s in specs]
+
+
 def run_set(
     name: str,
     asked: Sequence[Asked],
@@ -232,10 +247,7 @@ def run_set(
     if weights.is_file():  # a folder with answers of other weights is refused
         with weights.open("rb") as file:
             made_by["weights"] = hashlib.file_digest(file, "sha256").hexdigest()
-    is_weighed = "model" in config and "self_rag" in methods
-    specs = read_specs(methods, [read_sweep(sweep)[1] for sweep in SWEEPS if is_weighed])
-    if is_weighed:  # candidates of a language model, since to write them again takes long
-        specs = [s._replace(reweighs="self_rag") if s.name == "likelihood" else s for s in specs]
+    specs = choose_specs(methods, is_model="model" in config)
 
     def run(kind: str, some: Sequence[Question], by: Reader, given: Mapping[str, Any]) -> Run:
         def show_progress(outcome: Outcome, left: int) -> None:

@@ -105,7 +105,7 @@ def fit_calibration(measured: Sequence[Measured]) -> ReaderCalibration:
                 is_right, is_held = (state is not False and m.accepts(text) for text in texts)
                 spans.append((*recover_logits(span), *title))
                 right.append(float(is_right))
-                held.append(float(is_right or is_held))
+                held.append(float(is_held))
     slope, named, other, offset = fit(torch.tensor(logits), torch.tensor(states))
     slope = max(slope, 1e-3)  # a reader that learned nothing
     title = (round(named / slope, 4), round(other / slope, 4))

@@ -47,6 +47,13 @@ def test_tables_of_some_methods_lack_the_others(made: Any) -> None:
     assert "| Self-RAG, likelihood alone | Self-RAG's, weighed again |" in found["cost"]
 
 
+def test_likelihood_weighs_what_self_rag_wrote() -> None:
+    asked = [evidence.NAMES["likelihood"], "self_rag"]
+    assert evidence.choose_specs(asked, is_model=True)[0].reweighs == "self_rag"
+    for some, is_model in ((asked[:1], True), (asked, False)):
+        assert not any(spec.reweighs for spec in evidence.choose_specs(some, is_model=is_model))
+
+
 def test_the_card_has_the_figures_of_real_retrieval(made: Any) -> None:
     card = CARD.read_text(encoding="utf-8")
     for found in (made["sets"][name] for name in ("popqa", "triviaqa", "multihop")):

@@ -14,9 +14,7 @@ from tests.test_examples import GUERNICA, example, small_demo  # noqa: F401
 from tests.test_vllm_server import Loopback, loopback  # noqa: F401
 
 
-def test_self_rag_over_an_own_chroma_collection(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_self_rag_over_an_own_chroma_collection(tmp_path: Path, capsys: Any) -> None:
     chroma = pytest.importorskip("langchain_chroma", reason="langchain-chroma is not installed")
     store = chroma.Chroma("notes", ReaderEmbeddings(), persist_directory=str(tmp_path / "store"))
     written = "Deployments happen every Tuesday, and Priya Raman approves them."

@@ -74,9 +74,7 @@ def test_a_pipe_gets_the_answer_alone_and_a_terminal_its_sources(
 
 
 @pytest.mark.parametrize("graph", ["self-rag", "crag", "self-crag", "instruct-rag"])
-def test_explain_shows_what_led_to_the_answer(
-    graph: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_shows_what_led_to_the_answer(graph: str, capsys: Any) -> None:
     assert main(["ask", PORT, "--graph", graph, "--explain"]) == 0
     shown = capsys.readouterr().out
     assert "8443" in shown.splitlines()[0]
@@ -150,9 +148,7 @@ def test_a_missing_extra_is_named(
     assert f"selfcorrect-rag[{command}]" in error_of(capsys, command)
 
 
-def test_html_is_written_and_a_foreign_file_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_html_is_written_and_a_foreign_file_is_kept(tmp_path: Path, capsys: Any) -> None:
     page = tmp_path / "run.html"
     for _ in range(2):  # its own page may be replaced
         assert main(["ask", PORT, "--html", str(page)]) == 0
@@ -178,9 +174,7 @@ def test_a_chat_model_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert "tokens not reported" in capsys.readouterr().out
 
 
-def test_chat_answers_each_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chat_answers_each_line(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = iter([PORT, RENT, ""])
     monkeypatch.setattr("builtins.input", lambda prompt="": next(lines))
     assert main(["chat"]) == 0
@@ -223,9 +217,7 @@ def open_model() -> RunnableLambda[str, str]:
     return RunnableLambda(lambda prompt: "The first document says Jane Austen.")
 
 
-def test_a_training_that_asks_a_model_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_that_asks_a_model_runs(tmp_path: Path, capsys: Any) -> None:
     """The line of progress was given in the place of the model."""
     row = {"question": "Who?", "answers": ["Jane Austen"], "documents": ["Emma is hers."]}
     data, out = write(tmp_path / "rows.jsonl", row), tmp_path / "out.jsonl"
@@ -285,9 +277,7 @@ def test_batch_answers_each_row_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "Not a directory" in error_of(capsys, *given[:3], f"{questions}/out")
 
 
-def test_eval_compares_methods_and_says_what_stopped_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_compares_methods_and_says_what_stopped_it(tmp_path: Path, capsys: Any) -> None:
     rows = ({"question": q, "answers": ["8443"]} for q in (PORT, f"{PORT} Now?"))
     questions, out = write(tmp_path / "questions.jsonl", "{", *rows), tmp_path / "run"
     given = ["eval", str(questions), "--out", str(out), "--method", "rag", "--method", "self-rag"]

@@ -314,6 +314,8 @@ def test_calibration_takes_no_chance_for_a_right_answer() -> None:
     assert found.answer[0] > 1, "where no answer is stated, its words stand by chance"
     named = [m._replace(passages=[Passage("Persuasion", "Emma")]) for m in some]
     assert export.fit_calibration([*named, *[judged(0.02, 0.9, True)] * 9]) == found
+    held = export.fit_calibration([m._replace(accepts=lambda text: text == "Emma") for m in named])
+    assert held.sentence == found.sentence != held.answer
 
 
 def test_figures_of_answers() -> None:
