@@ -111,7 +111,7 @@ $(SMOLLM2)/evidence/done: $(SMOLLM2)/generator/report.json
 SMOLLM2_CHAT_EVIDENCE = $(BIN)/python -m benchmarks.evidence --model smollm2_training.chat:open_model --work $(@D) $(SMOLLM2_EVIDENCE)
 $(SMOLLM2)/evidence-instruct/done: $(SMOLLM2)/instruct/report.json
 	SMOLLM2_CHAT=$(SMOLLM2_BASE) $(SMOLLM2_CHAT_EVIDENCE) --methods ralm
-	SMOLLM2_CHAT=$(SMOLLM2)/instruct/model $(SMOLLM2_CHAT_EVIDENCE) --methods ralm instruct_rag=instruct_rag:mode=ft
+	SMOLLM2_CHAT=$(SMOLLM2)/instruct/model $(SMOLLM2_CHAT_EVIDENCE) --methods ralm instruct_rag=instruct_rag:prompt_mode=ft
 	touch $@
 
 # Written beside its place and moved there, so that a kill leaves nothing half written.

@@ -56,7 +56,7 @@ from selfcorrect_rag.serving.parts import Parts
 from selfcorrect_rag.training.evaluator import auc
 
 METHODS = (
-    *("no_retrieval", "rag_first=rag:passages=1", "rag", "ralm=instruct_rag:mode=ralm"),
+    *("no_retrieval", "rag_first=rag:passages=1", "rag", "ralm=instruct_rag:prompt_mode=ralm"),
     "likelihood=self_rag:weight_isrel=0,weight_issup=0,weight_isuse=0",
     *("self_rag", "crag", "self_crag", "instruct_rag"),
 )

@@ -64,7 +64,7 @@ class BadRows(SelfCorrectError, ValueError):
 
 
 class BadDemonstrations(SelfCorrectError, ValueError):
-    """Demonstrations lack what the mode shows, or cannot be chosen as requested."""
+    """Demonstrations lack what the prompt shows, or cannot be chosen as requested."""
 
 
 class Fault(SelfCorrectError):

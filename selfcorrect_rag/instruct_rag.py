@@ -36,8 +36,8 @@ def create_instruct_rag(
     Args:
         llm: writes the rationale; as for :func:`~selfcorrect_rag.crag.create_crag`.
         retriever: gives documents, best first; as for :func:`~selfcorrect_rag.crag.create_crag`.
-        demonstrations: questions with rationales (mode ``icl``) or with answers (``few_shot``); a
-            run whose mode shows others raises BadDemonstrations. None if there are none.
+        demonstrations: questions with rationales (for ``icl``) or with answers (``few_shot``); a
+            run that needs others raises BadDemonstrations. None if there are none.
         options: :class:`GraphOptions`, by name.
     """
     building, compiling = split_options({"name": "instruct_rag", **options})
@@ -64,14 +64,15 @@ def instruct_rag_builder(
     graph = StateGraph(
         InstructRAGState, InstructRAGSettings, input_schema=Input, output_schema=InstructRAGOutput
     )
-    add_node(graph, read_question(chosen, lambda turn: {"mode": turn.mode or default}))
+    first = read_question(chosen, lambda turn: {"prompt_mode": turn.prompt_mode or default})
+    add_node(graph, first)
     graph.add_edge(START, "read_question")
     if follow_up is not None:
         add_node(graph, rewrite_follow_up(follow_up), retry_policy)
         graph.add_edge("read_question", "rewrite_follow_up")
     graph.add_conditional_edges(
         "read_question" if follow_up is None else "rewrite_follow_up",
-        lambda state: "no retrieval" if state["mode"] == "no_retrieval" else "retrieval",
+        lambda state: "no retrieval" if state["prompt_mode"] == "no_retrieval" else "retrieval",
         {"retrieval": "retrieve", "no retrieval": "write_rationale"},
     )
     add_node(graph, retrieve_documents(retriever, chosen, reranker), retry_policy)
@@ -88,5 +89,5 @@ def instruct_rag_builder(
 
 
 def _after_retrieval(state: InstructRAGState) -> str:
-    shows = state["passages"] and state["mode"] in ("icl", "few_shot")
+    shows = state["passages"] and state["prompt_mode"] in ("icl", "few_shot")
     return "demonstrations" if shows else "no demonstrations"

@@ -229,7 +229,7 @@ class InstructRAGSettings(Settings):
 
     graph = "InstructRAG"
 
-    mode: Mode | None = knob(None, "read_question")
+    prompt_mode: Mode | None = knob(None, "read_question")
     """How the model is asked: InstructRAG by demonstrations (icl), fine-tuned (ft) or by
     instruction alone (instruct); baselines are no_retrieval, ralm and few_shot. Null is icl if
     demonstrations were given, else instruct."""
@@ -237,15 +237,15 @@ class InstructRAGSettings(Settings):
     """Documents retrieved and shown (the paper: 5, for 2WikiMultiHopQA 10)."""
     order: Literal["best_last", "best_first"] = knob("best_last", "write_rationale")
     """Place of the best document: next to the question, as in the official code, or first."""
-    demonstrations: int = knob(2, "choose_demonstrations", ge=1, le=32)
-    """Demonstrations shown (modes icl and few_shot)."""
+    max_demonstrations: int = knob(2, "choose_demonstrations", ge=1, le=32)
+    """Most demonstrations shown (with icl and few_shot)."""
     selection: Literal["random", "fixed"] = knob("random", "choose_demonstrations")
     """How they are chosen: drawn anew for each question, or the first ones."""
     seed: int = knob(0, "choose_demonstrations")
     """Seed of random selection; the same seed and question draw the same demonstrations."""
     instruction: str | None = knob(None, "write_rationale")
     """Task-specific instruction put after the question (the paper's are in
-    prompts.instruct_rag.TASK_INSTRUCTIONS); mode ft takes none."""
+    prompts.instruct_rag.TASK_INSTRUCTIONS); prompt_mode ft takes none."""
     rationale_tokens: int = knob(256, "write_rationale", ge=1, le=4096)
     """Maximum tokens of a ReflectionLLM's rationale, reserved in the context; others set theirs."""
     context_tokens: int | None = knob(None, "write_rationale", ge=1)

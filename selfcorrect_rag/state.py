@@ -339,8 +339,8 @@ class InstructRAGOutput(Output, total=False):
     """The model's whole output, conclusion included; empty for a baseline."""
     useful_documents: list[int]
     """Documents that the conclusion names by number, as indices into ``passages``."""
-    mode: Mode
-    """The prompt mode that was used; ``no_retrieval`` if nothing was found."""
+    prompt_mode: Mode
+    """The one that was used; ``no_retrieval`` if nothing was found."""
     demonstrations: list[Demonstration]
     numbering: list[int]
     """Indices into ``passages`` of the documents shown as Document [1], [2] and so on."""
@@ -360,5 +360,5 @@ def blank_state() -> dict[str, Any]:
     )
     blank: dict[str, Any] = dict.fromkeys(("stopped", "score", "action"))
     blank |= dict.fromkeys(texts, "") | {key: [] for key in lists}
-    blank |= {"options": {}, "thresholds": {}, "mode": "instruct", "usage": FREE, "fixed": False}
-    return blank | {"constraints_met": True}
+    blank |= {"options": {}, "thresholds": {}, "usage": FREE, "fixed": False}
+    return blank | {"prompt_mode": "instruct", "constraints_met": True}

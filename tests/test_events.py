@@ -69,7 +69,7 @@ def said(event: Mapping[str, Any], r: Mapping[str, Any]) -> dict[str, Any]:
             return {"what": event["what"], "number": int(number), "limit": int(limit)}
         case "rationale_written":
             text = r["rationale"] or r["answer"]
-            return {"text": text, "mode": r["mode"], "documents": len(r["numbering"])}
+            return {"text": text, "prompt_mode": r["prompt_mode"], "documents": len(r["numbering"])}
         case "stopped":
             return {"by": r["stopped"], "note": next(n for n in r["notes"] if event["note"] in n)}
         case "retrieval_failed":

@@ -46,14 +46,15 @@ def run(llm: Any = None, titles: Sequence[str] = TITLES, **context: Any) -> Any:
 
 
 def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
-    assert run()["mode"] == "icl"
+    assert run()["prompt_mode"] == "icl"
     for given in ((), (None,)):
         graph = create_instruct_rag(echo(), lambda query: documents(), *given)
         result = graph.invoke({"question": QUESTION})
-        assert (result["mode"], result["demonstrations"]) == ("instruct", [])
-    graph = create_instruct_rag(echo(), lambda query: documents(), settings={"mode": "ralm"})
-    for context, mode in (({}, "ralm"), ({"mode": "ft"}, "ft"), ({"mode": None}, "instruct")):
-        assert graph.invoke({"question": QUESTION}, context=context)["mode"] == mode
+        assert (result["prompt_mode"], result["demonstrations"]) == ("instruct", [])
+    graph = create_instruct_rag(echo(), lambda query: documents(), settings={"prompt_mode": "ralm"})
+    for asked, used in (("ralm", "ralm"), ("ft", "ft"), (None, "instruct")):
+        context = {} if asked == "ralm" else {"prompt_mode": asked}
+        assert graph.invoke({"question": QUESTION}, context=context)["prompt_mode"] == used
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_the_default_is_icl_with_demonstrations_and_instruct_without() -> None:
 def test_each_mode_has_its_prompt(
     mode: str, instructed: bool, because: int, by: int, has_documents: bool
 ) -> None:
-    result = run(mode=mode, instruction="Name the author only.")
+    result = run(prompt_mode=mode, instruction="Name the author only.")
     asked = result["rationale"] or result["answer"]
     assert asked.endswith("only.") is (mode != "ft")
     assert (INSTRUCTION in asked) is instructed
@@ -117,7 +118,7 @@ def test_nothing_else_is_read_out_of_the_prose_and_a_refusal_cites_nothing(
 @pytest.mark.parametrize("mode", ["no_retrieval", "ralm", "few_shot"])
 def test_what_a_baseline_writes_is_the_answer(mode: str) -> None:
     written = "George Eliot wrote it [3]. It was published in 1871."
-    result = run(chat(written), mode=mode)
+    result = run(chat(written), prompt_mode=mode)
     assert (result["answer"], result["rationale"]) == (written, "")
     assert result["useful_documents"] == ([] if mode == "no_retrieval" else [0])
 
@@ -140,21 +141,22 @@ def test_an_empty_text_has_a_stated_answer() -> None:
 
 @pytest.mark.parametrize("mode", ["icl", "ralm"])
 def test_no_documents_is_a_route(mode: str) -> None:
-    result = run(titles=[], mode=mode)
+    result = run(titles=[], prompt_mode=mode)
     assert result["answer"] == f"Based on your knowledge, answer the question: {QUESTION}"
-    assert (result["mode"], result["demonstrations"]) == ("no_retrieval", [])
+    assert (result["prompt_mode"], result["demonstrations"]) == ("no_retrieval", [])
     assert result["notes"] == ["no document was found: the model was asked without documents"]
     graph: Any = create_instruct_rag(echo(), None)
     for given in ({}, {"documents": documents()}):
-        closed = graph.invoke({"question": QUESTION, **given}, context={"mode": "no_retrieval"})
+        asked = {"question": QUESTION, **given}
+        closed = graph.invoke(asked, context={"prompt_mode": "no_retrieval"})
         shown = closed["answer"], closed["numbering"], closed["notes"]
         assert shown == (result["answer"], [], [])
 
 
 def test_a_fine_tuned_model_keeps_its_prompt_without_documents() -> None:
-    result = run(titles=[], mode="ft")
+    result = run(titles=[], prompt_mode="ft")
     assert result["rationale"].startswith("Based on your knowledge and the provided information")
-    assert result["mode"] == "ft"
+    assert result["prompt_mode"] == "ft"
 
 
 def test_a_pause_inside_the_retriever_is_no_failure() -> None:
@@ -173,27 +175,27 @@ def shown(**context: Any) -> list[str]:
 
 
 def test_fixed_demonstrations_are_the_first_and_random_ones_depend_on_seed_and_question() -> None:
-    assert shown(selection="fixed", demonstrations=3) == ["Emma", "Ulysses", "Walden"]
+    assert shown(selection="fixed", max_demonstrations=3) == ["Emma", "Ulysses", "Walden"]
     assert len({tuple(shown(seed=seed)) for seed in range(5)}) > 1
     assert len({tuple(shown(seed=7)) for _ in range(9)}) == 1
     assert len({tuple(shown(question=f"Who is {n}?")) for n in range(5)}) > 1
-    assert shown(demonstrations=9) == ["Emma", "Ulysses", "Walden", "Dracula", "Persuasion"]
+    assert shown(max_demonstrations=9) == ["Emma", "Ulysses", "Walden", "Dracula", "Persuasion"]
 
 
 @pytest.mark.parametrize("selection", ["fixed", "random"])
 def test_the_question_asked_is_no_demonstration(selection: str) -> None:
-    found = shown(selection=selection, question="who  wrote EMMA", demonstrations=9)
+    found = shown(selection=selection, question="who  wrote EMMA", max_demonstrations=9)
     assert sorted(found) == ["Dracula", "Persuasion", "Ulysses", "Walden"]
 
 
 @pytest.mark.parametrize(
     ("demonstrations", "context", "says"),
     [
-        ([], {"mode": "icl"}, "give create_instruct_rag some"),
+        ([], {"prompt_mode": "icl"}, "give create_instruct_rag some"),
         ([{"question": "Who?", "answers": ["A"]}], {}, "with a question and rationale"),
-        ([DEMONSTRATIONS[0] | {"answers": []}], {"mode": "few_shot"}, "a question and answers"),
+        ([DEMONSTRATIONS[0] | {"answers": []}], {"prompt_mode": "few_shot"}, "and answers"),
         ([{"rationale": "R"}], {}, "demonstration 1 has no question or no rationale"),
-        ("demos.jsonl", {"mode": "icl"}, "demonstration 1 has no question or no rationale"),
+        ("demos.jsonl", {"prompt_mode": "icl"}, "demonstration 1 has no question or no rationale"),
     ],
 )
 def test_bad_demonstrations_are_refused(demonstrations: Any, context: Any, says: str) -> None:
@@ -210,14 +212,14 @@ def test_a_model_and_a_demonstration_that_will_not_do_are_named() -> None:
 
 
 def test_the_weakest_documents_are_dropped_and_numbers_follow() -> None:
-    result = run(titles=LONG, mode="ralm", context_tokens=756)
+    result = run(titles=LONG, prompt_mode="ralm", context_tokens=756)
     assert result["answer"].startswith("Document [1] (Title: T1 word")
     assert result["numbering"] == [1, 0]
     assert result["notes"] == [
         "2 of 4 documents dropped, the weakest first: the prompt would be longer than the 500 "
         "tokens that the model can read"
     ]
-    assert run(titles=LONG, mode="ralm", context_tokens=900)["numbering"] == [2, 1, 0]
+    assert run(titles=LONG, prompt_mode="ralm", context_tokens=900)["numbering"] == [2, 1, 0]
 
 
 def test_demonstrations_are_dropped_after_documents_and_the_best_document_stays() -> None:
@@ -239,7 +241,7 @@ def test_demonstrations_are_dropped_after_documents_and_the_best_document_stays(
 
 def test_a_model_with_a_tokenizer_of_its_own_is_asked_to_count() -> None:
     llm = FakeListChatModel(responses=["x"], custom_get_token_ids=lambda text: [0] * len(text))
-    assert run(llm, LONG, mode="ralm", context_tokens=900)["numbering"] == [0]
+    assert run(llm, LONG, prompt_mode="ralm", context_tokens=900)["numbering"] == [0]
 
 
 def test_an_llm_continues_plain_text_and_a_chat_model_gets_one_message() -> None:
@@ -250,16 +252,16 @@ def test_an_llm_continues_plain_text_and_a_chat_model_gets_one_message() -> None
             asked.append(prompt)
             return "x"
 
-    run(Listening(responses=["x"]), mode="ft")
+    run(Listening(responses=["x"]), prompt_mode="ft")
     model = saying("x")
-    run(model, mode="ft")
+    run(model, prompt_mode="ft")
     assert asked[0].endswith(f"answer the question: {QUESTION}\n")
     assert model.prompts == [asked[0].rstrip("\n")]
 
 
 def test_a_reflection_llm_gets_untrusted_parts_and_its_limit() -> None:
     llm = ScriptedLLM(write=lambda text: segment(RATIONALE))
-    result = run(llm, titles=["[Relevant]", "Emma"], mode="ft", rationale_tokens=33)
+    result = run(llm, titles=["[Relevant]", "Emma"], prompt_mode="ft", rationale_tokens=33)
     assert result["answer"] == "Therefore, the answer is George Eliot."
     ((prompt,),) = llm._calls
     assert llm._options[0]["max_tokens"] == 33
@@ -271,7 +273,7 @@ def test_a_real_model_drops_documents_by_its_own_tokenizer() -> None:
     llm = talkative()
     limit = llm.context_tokens - 20
     texts = ["the the " * n for n in (29, 30, 31, 32)]
-    result = run(llm, titles=texts, mode="ft", rationale_tokens=20)
+    result = run(llm, titles=texts, prompt_mode="ft", rationale_tokens=20)
     left = [result["passages"][i] for i in result["numbering"]]
     prompt = inference_prompt("ft", QUESTION, left)
     more = inference_prompt("ft", QUESTION, [result["passages"][len(left)], *left])

@@ -139,7 +139,7 @@ def _context(question: Question, settings: Settings) -> dict[str, Any]:
     instructions: Mapping[str, str] = self_rag.TASK_INSTRUCTIONS
     if isinstance(settings, InstructRAGSettings):
         # InstructRAG's (Table 8) are for the modes that write rationales.
-        explains = settings.mode in (None, "instruct", "icl")
+        explains = settings.prompt_mode in (None, "instruct", "icl")
         instructions = instruct_rag.TASK_INSTRUCTIONS if explains else {}
     context: dict[str, Any] = {}
     if question.task in instructions and getattr(settings, "instruction", None) is None:

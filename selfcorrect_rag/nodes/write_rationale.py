@@ -37,13 +37,13 @@ def choose_demonstrations(
 
     def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         chosen, question = run.settings, state["question"]
-        _check(known, state["mode"])
+        _check(known, state["prompt_mode"])
         asked = _normalized(question)
         usable = [i for i, d in enumerate(known) if _normalized(d["question"]) != asked]
         if chosen.selection == "random":
-            few = min(chosen.demonstrations, len(usable))
+            few = min(chosen.max_demonstrations, len(usable))
             usable = sorted(Random(f"{chosen.seed} {question}").sample(usable, few))
-        shown = [known[i] for i in usable[: chosen.demonstrations]]
+        shown = [known[i] for i in usable[: chosen.max_demonstrations]]
         run.emit("demonstrations_chosen", questions=[d["question"] for d in shown])
         return {"demonstrations": shown}
 
@@ -53,9 +53,9 @@ def choose_demonstrations(
 def _check(demonstrations: Sequence[Demonstration], mode: str) -> None:
     """Refuse demonstrations that lack what the mode shows."""
     key = "answers" if mode == "few_shot" else "rationale"
-    needs = f"mode {mode} shows demonstrations with a question and {key}"
+    needs = f"prompt_mode {mode} shows demonstrations with a question and {key}"
     if not demonstrations:
-        raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use mode instruct")
+        raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use instruct")
     for number, given in enumerate(demonstrations, start=1):
         if not (isinstance(given, Mapping) and given.get("question") and given.get(key)):
             raise BadDemonstrations(f"demonstration {number} has no question or no {key}: {needs}")
@@ -79,7 +79,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
 
     async def step(state: Mapping[str, Any], run: Run[InstructRAGSettings]) -> Update:
         prompt, fitted = await run.compute(_fit, model, run, state, texts=state["passages"])
-        mode, numbering, notes = fitted["mode"], fitted["numbering"], fitted["notes"]
+        mode, numbering, notes = fitted["prompt_mode"], fitted["numbering"], fitted["notes"]
         message = HumanMessage("".join(part.text for part in prompt.parts))
         given: Any = prompt if is_llm(model) else [message]
         is_limited = isinstance(model_behind(model), ReflectionLLM)
@@ -88,7 +88,7 @@ def write_rationale(llm: Model, settings: InstructRAGSettings | None = None) -> 
         text = (await ask(run, model, given, stream=stream, **options)).strip()
         score = run.probability
         shown = len(numbering)
-        run.emit("rationale_written", text=text, mode=mode, documents=shown)
+        run.emit("rationale_written", text=text, prompt_mode=mode, documents=shown)
         answer = (text if mode in BASELINES else read_answer(text)) or NO_ANSWER
         if not text:
             notes.append(SILENT)
@@ -117,7 +117,8 @@ def _fit(
     llm: Runnable[Any, Any], run: Run[InstructRAGSettings], state: Mapping[str, Any]
 ) -> tuple[Prompt, Update]:
     """Return the prompt with as many documents and demonstrations as fit, and what it shows."""
-    settings, mode, passages, notes = run.settings, state["mode"], state["passages"], list[str]()
+    settings, passages, notes = run.settings, state["passages"], list[str]()
+    mode = state["prompt_mode"]
     if not passages and mode != "no_retrieval":
         notes.append("no document was found: the model was asked without documents")
         mode = "ft" if mode == "ft" else "no_retrieval"  # ft gets the prompt of its training
@@ -154,4 +155,4 @@ def _fit(
             some = f"{dropped} of {before} {what} dropped, the weakest first"
             notes.append(f"{some}: the prompt would be {beyond}")
     prompt, shown = build(*left)
-    return prompt, {"mode": mode, "notes": notes, **shown}
+    return prompt, {"prompt_mode": mode, "notes": notes, **shown}
