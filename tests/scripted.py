@@ -80,12 +80,11 @@ class ScriptedLLM(ReflectionLLM):
 class ByRequest(ScriptedLLM):
     """Asks its provider for each prompt, and once more for the critique of it."""
 
-    def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
-        return prompts if choose or not critique else 2 * prompts
+    def most_calls(self, prompts: int, *, choose: bool = False) -> int:
+        return prompts if choose else 2 * prompts
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        asked = {"choose": "choose" in options, "critique": options.get("critique", True)}
-        each = self.most_calls(1, **asked)
+        each = 1 if "choose" in options or not options.get("critique", True) else 2
         return [{**s, "requests": each} for s in super()._segments(prompts, **options)]
 
 

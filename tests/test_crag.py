@@ -265,19 +265,13 @@ def test_of_pieces_read_as_one_those_are_cited_that_say_it() -> None:
         assert [c["number"] for c in unjudged["citations"]] == numbers
 
 
-def test_a_wrapped_generator_with_reflection_tokens_gets_its_prompt() -> None:
-    llm = relevant(0.9)
-    run(["Gold 1.", "Gold 2."], llm.bind(stop=["!"]))
-    ((prompt,),) = llm.calls
-    assert prompt.endswith("[Retrieval]<paragraph>Gold 1.\nGold 1. Gold 2.</paragraph>")
-
-
 def test_the_reply_names_the_generator() -> None:
     built = create_crag(relevant(0.9), lambda query: [document("Gold.")], WordEvaluator())
     asked: Any = {"messages": [("user", "Who?")]}
     assert built.invoke(asked)["messages"][-1].response_metadata["model_name"] == "scripted"
-    with pytest.raises(BadArgument, match="llm must be"):
-        generate(5)  # type: ignore[arg-type]
+    for wrong, says in ((5, "llm must be"), (relevant(0.9).with_retry(), "lose its reflection")):
+        with pytest.raises(BadArgument, match=says):
+            generate(wrong)  # type: ignore[arg-type]
 
 
 def test_what_the_evaluator_called_irrelevant_is_not_cited() -> None:

@@ -223,27 +223,6 @@ def test_a_batch_gives_what_each_prompt_gives_alone(
         assert_alike(alone, random_llm.generate_segments(ASKED, max_tokens=30))
 
 
-def test_what_prompts_share_is_read_once(
-    random_llm: Transformers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone = [random_llm.choose([prompt], Group.ISREL)[0] for prompt in ASKED]
-    read: list[int] = []
-
-    def count(_: object, given: tuple[torch.Tensor, ...], named: dict[str, Any]) -> None:
-        read.append((*given, named.get("input_ids"))[0].numel())  # type: ignore[union-attr]
-
-    hook = random_llm._model.register_forward_pre_hook(count, with_kwargs=True)
-    try:
-        for least in (10**6, 8):
-            monkeypatch.setattr(transformers, "SHARED_TOKENS", least)
-            assert_alike(alone, random_llm.choose(ASKED, Group.ISREL))
-    finally:
-        hook.remove()
-    padded, shared, rest = read
-    assert shared >= 8
-    assert shared + rest == padded - shared * (len(ASKED) - 1)
-
-
 def test_a_choice_is_of_the_group_whatever_else_is_likelier() -> None:
     quiet = talkative(bias=0.01)
     for group in Group:

@@ -239,6 +239,20 @@ async def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(form: str) 
     assert [m.type for m in second["messages"]] == ["human", "ai", "human", "ai"]
 
 
+def test_a_fault_is_not_read_from_the_cache() -> None:
+    said: list[Any] = [segment("One.", RELEVANT, FULL, USEFUL, next={"[Retrieval]": 1.0})]
+
+    def write(prompt: str) -> Any:
+        if "One." not in prompt:
+            return said[0]
+        return said[1] if len(said) > 1 else 1 / 0
+
+    graph = make(Named(name="red", write=write), InMemoryCache())
+    assert graph.invoke({"question": "Who?"})["stopped"] == "model"
+    said.append(segment("Two.", RELEVANT, FULL, USEFUL))
+    assert graph.invoke({"question": "Who?"})["answer"] == "One. Two."
+
+
 def test_a_key_holds_the_model_the_settings_and_what_is_read() -> None:
     cache: Any = InMemoryCache()
 

@@ -146,12 +146,14 @@ def test_refused_options_are_left_out_from_then_on() -> None:
 
 
 def test_failed_and_malformed_critiques_are_absent() -> None:
-    for said, failed in ((RateLimited(), 2), ("[Maybe]", 0)):
+    for said in (RateLimited(), "[Maybe]"):
         model = Provider(answer=lambda p, said=said: "Jane Austen." if writes(p) else said)
         llm = PromptedReflectionLLM(model)
         (segment,) = generate(llm, NOVEL)
         assert (segment["text"], segment["reflections"]) == ("Jane Austen.", [])
-        assert (llm.counts["failed"], llm.counts["absent"]) == (failed, 3)
+    llm = PromptedReflectionLLM(Provider(answer=lambda prompt: RateLimited()))
+    with pytest.raises(EngineFailed, match="gave no answer"):
+        llm.choose([decision_prompt("Who?")], "Retrieve")
 
 
 @FORMS

@@ -9,6 +9,8 @@ from langchain_core.callbacks import (
 )
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config, patch_config
 from langgraph.graph import END, START, StateGraph
 from pydantic import PrivateAttr
 
@@ -62,16 +64,32 @@ class CorrectiveRetriever(BaseRetriever):
         graph.add_edge("recompose_knowledge", END)
         self._graph = run_inside(graph.compile(name="correction"))
 
-    def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> list[Document]:
+        return super().invoke(input, config, run=ensure_config(config))
+
+    async def ainvoke(
+        self, input: str, config: RunnableConfig | None = None, **_: Any
     ) -> list[Document]:
-        within: Any = {"callbacks": run_manager.get_child()}
+        return await super().ainvoke(input, config, run=ensure_config(config))
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        run: RunnableConfig | None = None,
+    ) -> list[Document]:
+        within = patch_config(run, callbacks=run_manager.get_child())  # with the run's filter
         return _documents(self._graph.invoke({"question": query}, within, context={}))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        run: RunnableConfig | None = None,
     ) -> list[Document]:
-        within: Any = {"callbacks": run_manager.get_child()}
+        within = patch_config(run, callbacks=run_manager.get_child())
         return _documents(await self._graph.ainvoke({"question": query}, within, context={}))
 
 

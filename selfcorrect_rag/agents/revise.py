@@ -13,7 +13,9 @@ from selfcorrect_rag.agents.support import (
     Support,
     SupportJudge,
     claims_in,
+    read_support,
     remove_marks,
+    support_prompts,
 )
 from selfcorrect_rag.errors import BadArgument, Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.models.from_name import Model, as_language_model
@@ -23,6 +25,7 @@ from selfcorrect_rag.nodes.retrieve import finder, merge
 from selfcorrect_rag.nodes.rewrite_query import call_function
 from selfcorrect_rag.prompts.chat import revision_prompt
 from selfcorrect_rag.prompts.reading import REFUSAL, is_refusal
+from selfcorrect_rag.reflection import Group
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.settings import SelfRAGSettings
 
@@ -149,8 +152,15 @@ def revise_answer(
         raise BadArgument(f"rounds must be at least 1, got {rounds}")
 
     async def judged(state: Mapping[str, Any], run: Run[Any], answer: str) -> _Version:
-        given = (answer, state["passages"], known, state["question"], support)
-        spans = await run.call(find_unsupported_spans, afind_unsupported_spans, *given)
+        passages, asked = state["passages"], state["question"]
+        if isinstance(known, SupportJudge):
+            made, prompts = support_prompts(answer, passages, asked)
+            choice = (known.llm.choose, known.llm.achoose, prompts, Group.ISSUP)
+            segments = await run.segments(*choice) if prompts else []
+            spans = _spans(answer, read_support(made, segments), support)
+        else:
+            given = (answer, passages, known, asked, support)
+            spans = await run.call(find_unsupported_spans, afind_unsupported_spans, *given)
         claims = claims_in(answer)
         marked = [
             c for c in claims if any(s["start"] < c.end and c.start < s["end"] for s in spans)
@@ -183,8 +193,8 @@ def revise_answer(
             is_dropped = is_last or rewriter is None
             text = "" if is_dropped else await rewritten(run, claim, read, state["question"])
             before = answer[: claim.start] if text else answer[: claim.start].rstrip(" ")
-            answer = (before + text + answer[claim.end :]).strip()
-        if answer != version.answer:
+            answer = before + text + answer[claim.end :]
+        if (answer := answer.strip()) != version.answer.strip():
             made.append(await judged(state, run, answer or REFUSAL))
         return made, notes
 
@@ -195,7 +205,11 @@ def revise_answer(
             for left in reversed(range(rounds)):
                 version = versions[-1]
                 spent = {"route": [*state["route"], run.costs]}
-                limit = limit_met(spent, run.settings, len(version.unsupported) + 1)
+                calls = claims = len(version.unsupported)
+                if isinstance(known, SupportJudge):  # a round judges twice
+                    claims += version.supported
+                    calls += 2 * known.llm.most_calls(claims, choose=True)
+                limit = limit_met(spent, run.settings, calls)
                 if version.unsupported and limit:
                     update = stopped(run, limit, "the answer is not revised any further")
                 if limit or not version.unsupported:

@@ -93,7 +93,7 @@ class SupportJudge:
 
     def __init__(self, llm: ReflectionLLM | Model) -> None:
         """Judge with a ReflectionLLM, any LangChain LLM or chat model, or its name."""
-        self._llm = as_reflection_llm(llm)
+        self.llm = as_reflection_llm(llm)
 
     def judge(
         self, text: str, documents: Sequence[Document], question: str = ""
@@ -103,15 +103,15 @@ class SupportJudge:
         Questions and refusals claim nothing, and citation marks are not read. Without documents no
         sentence is supported, and the model is not asked.
         """
-        claims, prompts = _prompts(text, documents, question)
-        return _read(claims, self._llm.choose(prompts, Group.ISSUP) if prompts else [])
+        claims, prompts = support_prompts(text, documents, question)
+        return read_support(claims, self.llm.choose(prompts, Group.ISSUP) if prompts else [])
 
     async def ajudge(
         self, text: str, documents: Sequence[Document], question: str = ""
     ) -> list[SentenceSupport]:
         """The async twin of :meth:`judge`."""
-        claims, prompts = _prompts(text, documents, question)
-        return _read(claims, await self._llm.achoose(prompts, Group.ISSUP) if prompts else [])
+        claims, prompts = support_prompts(text, documents, question)
+        return read_support(claims, await self.llm.achoose(prompts, Group.ISSUP) if prompts else [])
 
 
 class Sentence(NamedTuple):
@@ -136,7 +136,7 @@ def claims_in(text: str) -> list[Sentence]:
     ]
 
 
-def _prompts(
+def support_prompts(
     text: str, documents: Sequence[Document], question: str
 ) -> tuple[list[Sentence], list[Prompt]]:
     """Return the sentences that claim something, and a prompt for each; none without evidence."""
@@ -165,7 +165,8 @@ def remove_marks(sentence: str) -> str:
     return " ".join(sentence.split())
 
 
-def _read(claims: Sequence[Sentence], segments: Sequence[Segment]) -> list[SentenceSupport]:
+def read_support(claims: Sequence[Sentence], segments: Sequence[Segment]) -> list[SentenceSupport]:
+    """Return the support that segments give the claims; none was asked for without evidence."""
     if not segments:
         return [_support(claim, NO_SUPPORT, {}) for claim in claims]
     found = []

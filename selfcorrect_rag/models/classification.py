@@ -5,8 +5,6 @@ place that finds out whether a provider gives log-probabilities, structured outp
 """
 
 import math
-import threading
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -157,10 +155,6 @@ class ChatClassifier:
         self.model, self.max_concurrency = model, max_concurrency
         self.mode: Mode | None = None
         """None before it is detected."""
-        self.counts: Counter[str] = Counter()
-        """``classifications``; those that were ``retried`` as an answer was malformed, and those
-        that ``failed`` in an error of the provider; ``absent`` labels, and ``hard`` ones."""
-        self._lock = threading.Lock()
 
     def classify(self, classifications: Sequence[Classification]) -> list[ClassificationResult]:
         """Return the result of each classification, in their order."""
@@ -179,7 +173,6 @@ class ChatClassifier:
         ]
         if every and self.mode is None:
             yield from self._detect_mode(every[0])
-        retried: list[ClassificationResult] = []
         if self.mode is not None:
             new = [each for each in every if not each.results]
             yield from self._ask(self.mode, new)
@@ -188,15 +181,6 @@ class ChatClassifier:
         else:  # the first call failed
             for each in every:
                 each.error = every[0].error
-        with self._lock:
-            for pending in every:
-                self.counts.update(
-                    classifications=1,
-                    retried=pending in retried,
-                    failed=pending.error is not None,
-                    absent=pending.predictions.count(None),
-                    hard=sum(p is not None and p.is_hard for p in pending.predictions),
-                )
         return every
 
     def _ask(

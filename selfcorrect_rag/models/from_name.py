@@ -79,17 +79,21 @@ def as_language_model(given: object, argument: str) -> Runnable[Any, Any]:
     )
 
 
-def as_reflection_llm(given: object) -> ReflectionLLM:
-    """Return a ReflectionLLM as it is, any other model wrapped in a PromptedReflectionLLM."""
-    if isinstance(given, ReflectionLLM):
-        return given
+def as_writer(given: object) -> Runnable[Any, Any]:
+    """Return a model, or a ReflectionLLM that is not behind anything."""
     llm = as_language_model(given, "llm")
-    if any(isinstance(model, ReflectionLLM) for model in models_behind(llm)):
+    if any(each is not llm and isinstance(each, ReflectionLLM) for each in models_behind(llm)):
         raise BadArgument(
             f"llm is a ReflectionLLM behind a {type(llm).__name__}, which would lose its "
             "reflection tokens: give the ReflectionLLM itself"
         )
-    return PromptedReflectionLLM(llm)
+    return llm
+
+
+def as_reflection_llm(given: object) -> ReflectionLLM:
+    """Return a ReflectionLLM as it is, any other model wrapped in a PromptedReflectionLLM."""
+    llm = as_writer(given)
+    return llm if isinstance(llm, ReflectionLLM) else PromptedReflectionLLM(llm)
 
 
 def as_evaluator(given: object) -> RetrievalEvaluator:

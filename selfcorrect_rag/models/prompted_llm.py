@@ -1,7 +1,7 @@
 """A ReflectionLLM over any chat model, which is prompted for the reflection tokens."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -99,18 +99,11 @@ class PromptedReflectionLLM(ReflectionLLM):
     def _identifying_params(self) -> dict[str, Any]:
         return {"model": model_name(self.model), "critic": model_name(self.critic or self.model)}
 
-    @property
-    def counts(self) -> Counter[str]:
-        """Counts of malformed and failed critiques; see :class:`ChatClassifier`."""
-        return self._classifier.counts
-
-    def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
+    def most_calls(self, prompts: int, *, choose: bool = False) -> int:
         """Return an upper bound on a batch's calls for one question, with every critique retried,
         but without the calls that detect what a model can do."""
         if choose:
             return 2 * prompts
-        if not critique:
-            return prompts
         return 2 * -(-prompts // PASSAGES_PER_CALL) + 3 * min(prompts, self.candidates)
 
     def _segments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
@@ -134,7 +127,8 @@ class PromptedReflectionLLM(ReflectionLLM):
         pending = [_Pending(segment_request(prompt)) for prompt in prompts]
         if choose is not None:
             prompt = GROUP_PROMPTS[Group(choose)]
-            yield from self._ask([_question(each.judged, (each, prompt)) for each in pending])
+            asked = [_question(each.judged, (each, prompt)) for each in pending]
+            _refuse_errors((yield from self._ask(asked)))
             return [segment.finished() for segment in pending]
         if critique:
             groups, size = _by_question(pending), PASSAGES_PER_CALL
@@ -154,14 +148,15 @@ class PromptedReflectionLLM(ReflectionLLM):
             yield from self._ask([_critique_question(each) for each in going if each.text])
         return [segment.finished() for segment in pending]
 
-    def _ask(self, questions: "Sequence[_Question]") -> Calls[None]:
-        """Ask for critiques, and record them in their segments."""
+    def _ask(self, questions: "Sequence[_Question]") -> Calls[list[Exception | None]]:
+        """Ask for critiques, record them in their segments, and return errors."""
         results = yield from self._classifier.calls([question.task for question in questions])
         for question, result in zip(questions, results, strict=True):
             question.fields[0][0].results += result.results
             pairs = zip(question.fields, result.predictions, strict=True)
             for (segment, prompt), prediction in pairs:
                 segment.take(prompt, prediction)
+        return [result.error for result in results]
 
     def _write(
         self, pending: "Sequence[_Pending]", options: dict[str, Any], stop: Sequence[str]
@@ -179,11 +174,16 @@ class PromptedReflectionLLM(ReflectionLLM):
             if not all(map(is_bad_request, errors)):
                 self._level = level
                 break
-        if errors and errors[0] and None not in errors:
-            message = f"the model gave no answer ({describe_error(errors[0])})"
-            raise EngineFailed(message, RESUME_HINT) from errors[0]
+        _refuse_errors(errors)
         for segment in pending:
             segment.take_text(segment.results[-1], stop)
+
+
+def _refuse_errors(errors: Sequence[Exception | None]) -> None:
+    """Raise EngineFailed if no prompt of a batch was answered."""
+    if errors and errors[0] and None not in errors:
+        message = f"the model gave no answer ({describe_error(errors[0])})"
+        raise EngineFailed(message, RESUME_HINT) from errors[0]
 
 
 @dataclass

@@ -4,8 +4,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from langchain_core.callbacks import CallbackManager, Callbacks
-from langchain_core.globals import get_llm_cache
+from langchain_core.callbacks import Callbacks
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.llms import BaseLLM
 from langchain_core.messages import AIMessage
@@ -70,7 +69,7 @@ class ReflectionLLM(BaseLLM):
     async def _asegments(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
         """The async twin of :meth:`_segments`."""
 
-    def most_calls(self, prompts: int, *, choose: bool = False, critique: bool = True) -> int:
+    def most_calls(self, prompts: int, *, choose: bool = False) -> int:
         """Return an upper bound on the model calls of one batch, for checking limits: 1 if it is
         one call, more for a backend that sends requests per prompt."""
         return 1
@@ -121,8 +120,6 @@ class ReflectionLLM(BaseLLM):
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
-            if self._is_unheard(callbacks):
-                return _checked(self._segments(prompts, stop=(), **options), len(prompts))
             given = self.generate(_strings(prompts), **_traced(callbacks, options))
             return _checked(_infos(given), len(prompts))
 
@@ -130,21 +127,10 @@ class ReflectionLLM(BaseLLM):
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
-            if self._is_unheard(callbacks):
-                given = await self._asegments(prompts, stop=(), **options)
-                return _checked(given, len(prompts))
             is_long = sum(len(part.text) for prompt in prompts for part in prompt.parts) > LONG
             texts = await run_in_executor(None, _strings, prompts) if is_long else _strings(prompts)
             result = await self.agenerate(texts, **_traced(callbacks, options))
             return _checked(_infos(result), len(prompts))
-
-    def _is_unheard(self, callbacks: Callbacks) -> bool:
-        """Return whether no callback, trace or cache of LangChain's takes part, so that its
-        ``generate`` would add nothing but time. Some listeners, such as ``collect_runs``, join
-        each call anew."""
-        if getattr(callbacks, "handlers", None) != [] or self.cache or get_llm_cache():
-            return False
-        return not CallbackManager.configure(callbacks, self.callbacks).handlers
 
     def _generate(
         self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any

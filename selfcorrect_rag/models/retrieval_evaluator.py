@@ -34,9 +34,8 @@ class RetrievalEvaluator(ABC):
     thresholds: Thresholds = PRESETS["popqa"]
     """Map its scores to an action, unless a run's settings give others."""
 
-    @property
-    def notes(self) -> list[str]:
-        """Notes for readers of its scores."""
+    def notes(self, scores: Sequence[float]) -> list[str]:
+        """Return notes for readers of these scores that it gave."""
         return []
 
     @property
@@ -125,7 +124,7 @@ class ChatEvaluator(RetrievalEvaluator):
     """Grades by asking any LangChain chat model or LLM for yes or no (section 5.5, appendix A).
 
     With log-probabilities a score is P(yes) - P(no), normalised over both. Otherwise it is 1 or -1,
-    a hard label, which :attr:`notes` and ``counts`` report. Up to ``passages_per_call`` passages go
+    a hard label, which :meth:`notes` tells. Up to ``passages_per_call`` passages go
     into one call; passages without a verdict are asked about once more, and then score 0. Errors
     of the model pass through.
 
@@ -157,13 +156,12 @@ class ChatEvaluator(RetrievalEvaluator):
         self.llm, self.prompt, self.passages_per_call = llm, prompt, passages_per_call
         self.thresholds = thresholds or self.thresholds
         self._classifier = ChatClassifier(llm, max_concurrency=max_concurrency)
-        self.counts = self._classifier.counts
 
-    @property
-    def notes(self) -> list[str]:
+    def notes(self, scores: Sequence[float]) -> list[str]:
         hard = "the evaluator's provider gave no probabilities: its scores are hard labels"
         absent = "the evaluator's model gave unreadable verdicts: their scores are 0"
-        return [hard] * bool(self.counts["hard"]) + [absent] * bool(self.counts["absent"])
+        is_hard = self._classifier.mode in ("structured", "text") and any(scores)
+        return [hard] * is_hard + [absent] * (UNREADABLE in scores)
 
     @property
     def identity(self) -> str:

@@ -6,8 +6,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from selfcorrect_rag.models.chat_model import model_behind
-from selfcorrect_rag.models.from_name import Model, as_language_model
+from selfcorrect_rag.models.from_name import Model, as_writer
 from selfcorrect_rag.models.reflection_llm import ReflectionLLM
 from selfcorrect_rag.nodes.node import Node, Run, Update, ask
 from selfcorrect_rag.nodes.write_answer import NO_ANSWER, RELEVANT, SILENT, answered, citation
@@ -32,8 +31,8 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
     (ISREL of at least 0.5). A refusal cites nothing. Without ``apart``, a model that reads apart
     gets one passage too.
     """
-    model = as_language_model(llm, "llm")
-    is_numbered = not isinstance(model_behind(model), ReflectionLLM)
+    model = as_writer(llm)
+    is_numbered = not isinstance(model, ReflectionLLM)
 
     async def step(state: Mapping[str, Any], run: Run[CRAGSettings]) -> Update:
         question = question_text(state["question"], run.settings.instruction)
@@ -42,7 +41,7 @@ def generate(llm: Model, settings: CRAGSettings | None = None, *, apart: bool = 
         if isinstance(model, ReflectionLLM):
             answer, source, isrel, score = await _read_by(run, model, question, knowledge, apart)
         else:
-            prompt = (knowledge_prompt if is_numbered else _as_one_passage)(question, knowledge)
+            prompt = knowledge_prompt(question, knowledge)
             answer = await ask(run, model, prompt, stream=run.settings.score_above is None)
             score = _score_unjudged(state, run.probability)
         citations, notes = list[Citation](), list[str]()

@@ -8,8 +8,6 @@ from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
 from selfcorrect_rag.models.retrieval_evaluator import (
     RetrievalEvaluator,
-    agrade,
-    grade,
     grading,
     titled,
 )
@@ -53,7 +51,7 @@ def grade_documents(evaluator: Evaluator, settings: CRAGSettings | None = None) 
         thresholds = chosen.thresholds(judge.thresholds)
         action, bounds = _triggered(chosen, thresholds, scores), asdict(thresholds)
         run.emit("graded", grades=grades, action=action, **bounds)
-        marks = {"thresholds": bounds, "branches": BRANCHES[action], "notes": judge.notes}
+        marks = {"thresholds": bounds, "branches": BRANCHES[action], "notes": judge.notes(scores)}
         return {"grades": grades, "action": action, **marks}
 
     return Node("grade_documents", step, CRAGSettings.of(settings), best_so_far)
@@ -67,12 +65,9 @@ async def score(
     Calls of a model that is not LangChain's are counted as the evaluator says.
     """
     before, calls = run.costs["model_calls"], evaluator.model_calls(texts)
-    if run.is_unheard:
-        scores = await run.call(grade, agrade, evaluator, question, texts)
-    else:
-        traced = grading(evaluator)  # a run of its own in traces
-        asked = {"question": question, "passages": texts}
-        scores = (await run.call(traced.invoke, traced.ainvoke, asked))["scores"]
+    traced = grading(evaluator)
+    asked = {"question": question, "passages": texts}
+    scores: list[float] = (await run.call(traced.invoke, traced.ainvoke, asked))["scores"]
     if run.costs["model_calls"] == before and calls:
         add_costs(run.costs, model_calls=calls, prompt_tokens=None, generated_tokens=None)
     return scores

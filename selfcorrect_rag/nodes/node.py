@@ -13,7 +13,6 @@ from inspect import iscoroutine
 from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
 from uuid import uuid4
 
-from langchain_core.callbacks import CallbackManager
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableConfig
@@ -131,11 +130,6 @@ class Run(Generic[S]):
         is_quiet = TAG_NOSTREAM in (self.config.get("tags") or ())
         return self._runtime is not None and bool(handlers) and not is_quiet
 
-    @property
-    def is_unheard(self) -> bool:
-        """Whether no callback or trace takes part, so that a run in traces would only take time."""
-        return not CallbackManager.configure(self.config.get("callbacks")).handlers
-
     def emit(self, event: str, **fields: Any) -> None:
         """Send an event (docs/reference/graphs.md) to the custom stream, if there is a graph."""
         if self._runtime is not None:
@@ -176,6 +170,8 @@ class Node(Runnable[Any, Update], Generic[S]):
         self.name, self.step, self.settings, self.on_fault = name, step, settings, on_fault
         self.begins_turn = begins_turn
         self.retry_policy: RetryPolicy | None = None
+        self.faults = 0
+        """How many runs ended in a fault that ``on_fault`` handled; none is read from a cache."""
         self._turn: tuple[Any, S] = None, settings
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
@@ -209,6 +205,7 @@ class Node(Runnable[Any, Update], Generic[S]):
             if self.on_fault is None or run.will_retry(self.retry_policy, fault):
                 raise
             update, failed = self.on_fault(state, run, fault), fault.part
+            self.faults += 1
         route: Sequence[StepRun] = [] if self.begins_turn else state["route"]
         step: Any = {
             **run.costs,
@@ -312,7 +309,7 @@ def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePo
             None if tokens is None else tokens - known_tokens(route),
         ]
         read = {name: state.get(name) for name in ("standalone_question", "settings", *keys)}
-        text = json.dumps([asks, left, read], default=_key_part, sort_keys=True)
+        text = json.dumps([asks, left, read, node.faults], default=_key_part, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     return CachePolicy(key_func=key)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import islice
 from typing import NamedTuple
 
 from selfcorrect_rag.prompts.parts import in_tags, quoted
@@ -284,11 +284,18 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of the sentences in order, each with the whitespace after it."""
-    start = 0
-    for border in (*(match.end() for match in _BORDER.finditer(text)), len(text)):
+    start, borders = 0, [m.end() for m in _BORDER.finditer(text) if not _is_within(text, m)]
+    for border in (*borders, len(text)):
         if text[start:border].strip():
             yield start, border
         start = border
+
+
+def _is_within(text: str, border: re.Match[str]) -> bool:
+    """Whether a border on a line only follows an abbreviation: "J. R. Smith"."""
+    before = text[max(0, border.start() - 8) : border.start()]
+    on_a_line = border[0].isspace() and "\n" not in border[0]
+    return on_a_line and bool(_ABBREVIATION.search(before))
 
 
 def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
@@ -306,10 +313,7 @@ def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
     if high < 0 and text[begin + len(window) :][:1].strip():
         high = next((i for i in range(len(window) - 1, end, -1) if window[i].isspace()), end)
     high = len(window) if high < 0 else high
-    starts = [low]
-    for (first, border), (following, _) in pairwise(_spans(window[low:high])):
-        if not _ABBREVIATION.search(window[low + first : low + border].rstrip()[-8:]):
-            starts.append(low + following)
+    starts = [low, *(low + following for following, _ in _spans(window[low:high]))]
     first = max((place for place in starts if place <= start), default=low)
     last = min((place for place in starts if place >= end), default=high)
     found = window[first:last]

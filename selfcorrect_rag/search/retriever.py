@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
-from langchain_core.callbacks import CallbackManager
 from langchain_core.documents import Document
 from langchain_core.language_models import BaseLanguageModel
 from langchain_core.output_parsers import BaseOutputParser
@@ -148,8 +147,6 @@ class AnyRetriever(BaseRetriever):
             options, is_let = self._options(run, k)
             if isinstance(self.inner, Runnable):
                 found = self.read(self.inner.invoke(input, config, **options))
-            elif _is_unheard(run):
-                found = self._get_relevant_documents(input, run_manager=None, run=run, **options)
             else:
                 found = super().invoke(input, config, run=run, **options)
             return [d for d in as_documents(found, self.source) if is_let(d.metadata)]
@@ -162,8 +159,6 @@ class AnyRetriever(BaseRetriever):
             options, is_let = self._options(run, k)
             if isinstance(self.inner, Runnable):
                 found = self.read(await self.inner.ainvoke(input, config, **options))
-            elif _is_unheard(run):
-                found = self._aget_relevant_documents(input, run_manager=None, run=run, **options)
             else:
                 found = super().ainvoke(input, config, run=run, **options)
             return [d for d in await aas_documents(found, self.source) if is_let(d.metadata)]
@@ -171,7 +166,7 @@ class AnyRetriever(BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: Any, run: Any = None, **options: Any
     ) -> list[Document]:
-        within = patch_config(run, callbacks=run_manager.get_child()) if run_manager else run
+        within = patch_config(run, callbacks=run_manager.get_child())
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return context.run(
                 lambda: as_documents(self.read(self._call(query, options)), self.source)
@@ -185,7 +180,7 @@ class AnyRetriever(BaseRetriever):
             found = await found if inspect.isawaitable(found) else found
             return await aas_documents(self.read(found), self.source)
 
-        within = patch_config(run, callbacks=run_manager and run_manager.get_sync().get_child())
+        within = patch_config(run, callbacks=run_manager.get_sync().get_child())
         with wrap_errors(self.fault, self.source), set_config_context(within) as context:
             return await asyncio.create_task(documents(), context=context)
 
@@ -222,12 +217,6 @@ class AnyRetriever(BaseRetriever):
             if isinstance(inner.vectorstore, InMemoryVectorStore) and not callable(wanted):
                 options["filter"] = lambda d: is_let(d.metadata) and (not own or own(d))
         return options, is_let if self.filters else lambda metadata: True
-
-
-def _is_unheard(run: RunnableConfig) -> bool:
-    """Whether nothing listens to retrievers, so that a run would only take time."""
-    handlers = CallbackManager.configure(run.get("callbacks")).handlers
-    return all(each.ignore_retriever for each in handlers)
 
 
 def takes_one(function: Any) -> bool:

@@ -28,6 +28,13 @@ def found(retriever: Any, query: str = "Who wrote Emma?") -> list[Document]:
     return documents
 
 
+def test_the_filter_of_a_run_holds() -> None:
+    within: Any = {"configurable": {"filter": {"title": "Gold 2."}}}
+    retriever = corrective("Gold 1.", "Gold 2.")
+    found = [retriever.invoke("Who?", within), asyncio.run(retriever.ainvoke("Who?", within))]
+    assert [[d.page_content for d in some] for some in found] == [["Gold 2."]] * 2
+
+
 WEB = ("Gold of the web.", 0.9, "external")
 UNSCORED = [(text, None, "external") for text in ("Gold of the web.", "Worthless.")]
 

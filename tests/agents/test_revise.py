@@ -18,6 +18,7 @@ from selfcorrect_rag.reflection import PARTIALLY_SUPPORTED
 from tests.agents.scripted import unstated_names
 from tests.agents.test_support import BOOK, NONE, QUESTION, critic
 from tests.providers import Provider, saying
+from tests.scripted import ScriptedLLM
 
 BIRTH = Document("Eliot was born in Nuneaton.", metadata={"title": "George Eliot"})
 
@@ -130,6 +131,20 @@ def test_an_unsupported_sentence_is_rewritten_or_dropped(
     result = revised(first, unstated_names, lambda _: [BIRTH], rewriter, rounds=rounds)
     assert result["answer"] == answer
     assert (result["unsupported_spans"], result["supported_share"]) == ([], 1.0)
+
+
+def test_white_space_in_front_of_an_answer_moves_nothing() -> None:
+    first = "\n\nShe is in Paris. She is in Rome. Eliot wrote it."
+    result = revised(first, unstated_names, None, lambda *_: "It is Eliot.")
+    assert result["answer"] == "It is Eliot. It is Eliot. Eliot wrote it."
+
+
+def test_a_judge_with_reflection_tokens_costs_a_call_and_counts_against_the_limit() -> None:
+    llm = ScriptedLLM(write=str, decision={NONE: 1.0})
+    result = revise_answer(SupportJudge(llm), settings={"max_model_calls": 3}).invoke(
+        {"question": QUESTION, "answer": "It is Rome. It is Bern.", "passages": [BOOK]}
+    )
+    assert (result["usage"]["model_calls"], result["stopped"]) == (1, "max_model_calls")
 
 
 def test_a_rewriter_reads_the_sentence_and_what_was_retrieved_first() -> None:

@@ -20,10 +20,12 @@ class Scores(RetrievalEvaluator):
     """Gives these scores, at one model call for each passage."""
 
     thresholds = Thresholds(upper=0.5, lower=-0.5)
-    notes = ["a note"]  # noqa: RUF012
 
     def __init__(self, scores: Sequence[float]) -> None:
         self.scores, self.asked = list(scores), []
+
+    def notes(self, scores: Sequence[float]) -> list[str]:
+        return ["a note"] if list(scores) == self.scores else []
 
     def model_calls(self, passages: Sequence[str]) -> int:
         return len(passages)

@@ -1,7 +1,6 @@
 """transformers in this process: any causal LM with reflection tokens, on CPU, CUDA or MPS.
 
-For trying out and tests: calls are decoded one after another, and only the prompts of one call
-share what they begin with. vLLM is for work.
+For trying out and tests: calls are decoded one after another. vLLM is for work.
 """
 
 import asyncio
@@ -9,7 +8,6 @@ import copy
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 16_384
 """Maximum padded prompt tokens decoded together."""
-SHARED_TOKENS = 32
-"""Tokens that prompts must begin with together to be read once for all."""
 
 
 class TransformersReflectionLLM(EngineReflectionLLM):
@@ -142,11 +138,8 @@ class TransformersEngine(Engine):
         import torch
 
         longest, device = max(map(len, prompts)), self._model.device
-        shared = _shared_tokens(prompts)
-        rows = [[*ids[:shared], *[0] * (longest - len(ids)), *ids[shared:]] for ids in prompts]
-        mask = [
-            [1] * shared + [0] * (longest - len(ids)) + [1] * (len(ids) - shared) for ids in prompts
-        ]
+        rows = [[*[0] * (longest - len(ids)), *ids] for ids in prompts]
+        mask = [[0] * (longest - len(ids)) + [1] * len(ids) for ids in prompts]
         ends = [*self._end_ids, *request.stop_ids]
         watched, allowed = list(request.logprob_ids), request.allowed_ids
 
@@ -155,15 +148,8 @@ class TransformersEngine(Engine):
 
         samples = bool(request.sampling.get("temperature"))
         with torch.inference_mode():
-            tokens = torch.tensor(rows, device=device)
-            cache = None
-            if shared:
-                read = self._model(tokens[:1, :shared], use_cache=True, logits_to_keep=1)
-                cache = read.past_key_values
-                cache.batch_repeat_interleave(len(prompts))
             made = self._model.generate(
-                input_ids=tokens,
-                past_key_values=cache,
+                input_ids=torch.tensor(rows, device=device),
                 attention_mask=torch.tensor(mask, device=device),
                 max_new_tokens=request.max_tokens,
                 eos_token_id=ends or None,
@@ -190,10 +176,3 @@ class TransformersEngine(Engine):
                     by_id[step] = dict(zip(watched, group[step][row], strict=True))
             completions.append(Completion(every[:size], by_id, "stop" if size else "length"))
         return completions
-
-
-def _shared_tokens(prompts: Sequence[Sequence[int]]) -> int:
-    """Return with how many ids all prompts begin alike, or 0 if reading them once does not pay."""
-    columns = zip(*(ids[:-1] for ids in prompts), strict=False)
-    shared = sum(1 for _ in takewhile(lambda column: len({*column}) == 1, columns))
-    return shared if len(prompts) > 1 and shared >= SHARED_TOKENS else 0
