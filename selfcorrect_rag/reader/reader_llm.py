@@ -122,13 +122,12 @@ class ReaderLLM(ReflectionLLM):
         return segments
 
     def _answer(self, request: "_Request", reading: PassageReading) -> Segment:
-        """Write the best answer that was not written before, a refusal, or nothing if the answer
-        has begun."""
+        """Write the best answer that is not blank, or a refusal."""
         text, sure = "", 0.0
         passage = request.passages[0].text
         for i in range(len(reading.spans)):
             found = state_answer(request.question, passage, reading.spans[i:], self.answer_above)
-            if found.text and found.text not in request.written:
+            if found.text:
                 text, sure = found
                 break
         judged = [_judge_relevance(reading.relevant)]
@@ -140,7 +139,7 @@ class ReaderLLM(ReflectionLLM):
             judged.append(_reflect(Group.ISSUP, support))
             useful = sure
         else:
-            text, sure, useful = "" if request.written else REFUSAL, 1 - sure, 0.0
+            text, sure, useful = REFUSAL, 1 - sure, 0.0
         # Only the ends of the scale have a probability: nothing tells 2 from 4.
         utility = {tokens.UTILITY[-1]: useful, tokens.UTILITY[0]: 1 - useful}
         judged.append(_reflect(Group.ISUSE, utility))
@@ -176,8 +175,6 @@ class _Request(NamedTuple):
     question: str
     passages: list[Passage]
     """Passages to read; empty if the reader does not understand the question."""
-    written: str = ""
-    """The answer's sentences before this one."""
     is_rationale: bool = False
     is_critical: bool = True
     """Whether it is a prompt of Self-RAG, whose answers come with reflection tokens."""
@@ -188,14 +185,14 @@ def _parse(prompt: Prompt) -> _Request:
         passages = [Passage(*document) for document in inference.documents]
         if not inference.instructed:
             passages = [Passage("", in_one_text(inference.documents))] if passages else []
-        request = _Request(inference.question, passages, "", inference.instructed, False)
+        request = _Request(inference.question, passages, inference.instructed, False)
     else:
         instance, _, title = segment_request(prompt)
         # Behind a title comes a line break.
         text = instance.evidence[len(title) + 1 :] if title else instance.evidence
         passages = [Passage(title, text)] if instance.evidence.strip() else []
         question = instance.instruction.rpartition(INPUT)[2].strip()
-        request = _Request(question, passages, instance.preceding_sentences)
+        request = _Request(question, passages)
     return request if is_readable(request.question) else request._replace(passages=[])
 
 

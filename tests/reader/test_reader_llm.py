@@ -107,15 +107,6 @@ def test_a_tasks_instruction_is_not_part_of_the_question() -> None:
         assert reader.calls == [[(QUESTION, Passage("Ports", NOTE))]]
 
 
-def test_an_answer_is_not_written_twice() -> None:
-    document = Document(NOTE)
-    (first,) = segments(PORT, [prompt()])
-    begun: Any = {**first, "step": "retrieve", "passage": 0}
-    asked = segment_prompt(QUESTION, [begun], [document], "retrieve", 0)
-    assert segments(PORT, [asked])[0]["text"] == ""
-    assert segments({"8443": 0.9, "Ann": 0.8}, [asked])[0]["text"] == "Ann"
-
-
 def test_the_best_passage_is_never_pruned() -> None:
     def found(question: str, passage: Any) -> Any:
         return reading(passage.text, {}, relevant=float(passage.title))
