@@ -11,6 +11,7 @@ def build(parts: Parts) -> Graph:
         parts.retriever,
         parts.evaluator,
         parts.web_search,
+        rewriter=parts.chat_model,
         follow_up=parts.chat_model,
         settings=parts.settings("crag"),
     )

@@ -241,13 +241,8 @@ async def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(form: str) 
 
 def test_a_fault_is_not_read_from_the_cache() -> None:
     said: list[Any] = [segment("One.", RELEVANT, FULL, USEFUL, next={"[Retrieval]": 1.0})]
-
-    def write(prompt: str) -> Any:
-        if "One." not in prompt:
-            return said[0]
-        return said[1] if len(said) > 1 else 1 / 0
-
-    graph = make(Named(name="red", write=write), InMemoryCache())
+    llm = Named(name="red", write=lambda prompt: said["One." in prompt])  # the second is missing
+    graph = make(llm, InMemoryCache())
     assert graph.invoke({"question": "Who?"})["stopped"] == "model"
     said.append(segment("Two.", RELEVANT, FULL, USEFUL))
     assert graph.invoke({"question": "Who?"})["answer"] == "One. Two."

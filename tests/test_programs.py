@@ -60,10 +60,7 @@ def chat(body: dict[str, Any]) -> tuple[int, Any]:
     }
 
 
-async def test_crag_with_an_own_server_and_search(
-    loopback: Loopback,  # noqa: F811
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_crag_with_an_own_server(loopback: Loopback, capsys: Any) -> None:  # noqa: F811
     loopback.answers["/v1/chat/completions"] = chat
     question = "Where was Harper Lee born?"
     await example("crag_with_own_server_and_search").main(f"{loopback.url}/v1", "mine", question)

@@ -191,9 +191,7 @@ def test_unfit_servers_are_named_when_the_model_is_made(
     assert "cret" not in str(raised.value)
 
 
-async def test_the_example(
-    loopback: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_example(loopback: Loopback, capsys: Any, monkeypatch: Any) -> None:
     pytest.importorskip("onnxruntime")
     from selfcorrect_rag.search import demo
 

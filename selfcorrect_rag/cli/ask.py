@@ -39,23 +39,22 @@ def ask_command(
     if not question.strip():
         raise click.BadParameter("the question is empty")
     show = progress_line()
-    with opened(graph, show, **options) as (built, parts):
+    with opened(graph, show, **options) as (built, parts), asyncio.Runner() as runner:
         started = time.perf_counter()
-        result = asyncio.run(answered(built, {"question": question}, show))
+        result = answered(runner, built, {"question": question}, show)
         result["seconds"] = round(time.perf_counter() - started, 3)
         source, answers = parts.source, parts.answers
-    if html:
-        write_page(html, result)
     if as_json:
         tell_json({name: value for name, value in result.items() if name != "messages"})
-        return
-    if not (explain or sys.stdout.isatty()):
+    elif not (explain or sys.stdout.isatty()):
         tell(result["answer"])
-        return
-    show_answer(result)
-    if explain:
+    else:
+        show_answer(result)
+    if explain and not as_json:
         tell()
         show_explanation(result, source, answers)
+    if html:  # last: an answer is shown even if its page cannot be written
+        write_page(html, result)
 
 
 def write_page(path: Path, result: Mapping[str, Any]) -> None:
@@ -95,19 +94,25 @@ def opened(graph: str, show: Callable[[str], None], **options: Any) -> Iterator[
         yield built, parts
 
 
-async def answered(graph: Any, given: Any, show: Callable[[str], None]) -> dict[str, Any]:
+def answered(
+    runner: asyncio.Runner, graph: Any, given: Any, show: Callable[[str], None]
+) -> dict[str, Any]:
     """Run a graph to its end, and ask the person at the terminal to approve its searches."""
     from langgraph.types import Command
 
     config: Any = {"configurable": {"thread_id": "terminal"}}
     outputs = graph.get_output_jsonschema()["properties"]
-    while True:
+
+    async def run(given: Any) -> tuple[dict[str, Any], Any]:
         async for mode, part in graph.astream(given, config, stream_mode=["tasks", "values"]):
             if mode == "values":
                 result = part
             elif "input" in part:  # a step begins
                 show(part["name"].replace("_", " "))
-        pauses = (await graph.aget_state(config)).interrupts
+        return result, (await graph.aget_state(config)).interrupts
+
+    while True:
+        result, pauses = runner.run(run(given))
         if not pauses:
             return {key: result[key] for key in outputs if key in result}
         asked = pauses[0].value

@@ -25,8 +25,8 @@ def chat_command(graph: str, **options: Any) -> None:
     with opened(graph, show, **options) as (built, _), asyncio.Runner() as runner:
         while question := _next_question():
             try:
-                result = runner.run(answered(built, {"messages": [("user", question)]}, show))
-            except KeyboardInterrupt:
+                result = answered(runner, built, {"messages": [("user", question)]}, show)
+            except (KeyboardInterrupt, click.Abort):
                 tell("stopped", err=True)
             except SelfCorrectError as error:
                 tell(str(error), err=True)

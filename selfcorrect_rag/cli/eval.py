@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from selfcorrect_rag.cli.options import CONFIG, JSON, config_from, parse_sets
 from selfcorrect_rag.cli.terminal import progress_line, tell, tell_json
@@ -36,6 +37,7 @@ def eval_command(
     from selfcorrect_rag.evaluation.report import format_mean
     from selfcorrect_rag.evaluation.runner import EvalOptions, evaluate
     from selfcorrect_rag.serving import Parts, ServingConfig
+    from selfcorrect_rag.serving.config import BadOption, first_fault
     from selfcorrect_rag.settings import GRAPHS
 
     parse_sets(sets, EvalOptions, ServingConfig, *GRAPHS.values())  # names a mistake
@@ -43,7 +45,10 @@ def eval_command(
     own = [item for item in sets if item.partition("=")[0].strip().replace("-", "_") in names]
     options = {name: given.pop(name) for name in names & given.keys()} | {"out": out}
     options["methods"] = options["methods"] or (() if options["sweeps"] else METHODS)
-    chosen = EvalOptions(**options | parse_sets(own, EvalOptions))
+    try:
+        chosen = EvalOptions(**options | parse_sets(own, EvalOptions))
+    except ValidationError as error:
+        raise BadOption(first_fault(error)) from error
     served = config_from([item for item in sets if item not in own], config, **given)
     show = progress_line()
     with Parts(served) as parts:

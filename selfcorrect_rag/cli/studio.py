@@ -37,7 +37,8 @@ def studio_command(
     names = host_names(host, allow_host)
     folder = private_folder()
     variables = config.located().as_environment()
-    if any(":" in (name or "") for name in (config.retriever, config.model, config.chat_model)):
+    named = (config.retriever, config.model, config.chat_model, config.evaluator)
+    if any(":" in (name or "") for name in named):
         variables["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), os.getenv("PYTHONPATH", "")])
     variables |= {ALLOWED_HOSTS: " ".join(names), "LANGGRAPH_CLI_NO_ANALYTICS": "1"}
     arguments = [sys.executable, "-m", "langgraph_cli", "dev", "--no-reload", "--host", host]

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.graph import END, START, StateGraph
 
 from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, asked, outcome_of
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.generate import generate
+from selfcorrect_rag.nodes.limits import CallCounter
 from selfcorrect_rag.nodes.node import Node, Run, Update, add_node
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve_documents
@@ -124,14 +125,17 @@ class Method:
         if question.passages is not None and kind != "no_retrieval":
             limit = getattr(settings, "passages", None)
             given["documents"] = list(question.passages[:limit])
-        started = time.perf_counter()
+        started, counter = time.perf_counter(), CallCounter()
         try:
             context = _context(question, settings) or None
-            result = await self._graph.ainvoke(given, context=context)
+            within = RunnableConfig(callbacks=[counter])
+            result = await self._graph.ainvoke(given, within, context=context)
             return outcome_of(question, name, result, time.perf_counter() - started)
         except Exception as error:  # the other questions go on
             seconds = round(time.perf_counter() - started, 3)
-            return Outcome(question.id, name, "", seconds=seconds, error=describe_error(error))
+            costs: Any = {key: n for key, n in counter.usage.items() if key in Outcome._fields}
+            costs |= {"seconds": seconds, "error": describe_error(error)}
+            return Outcome(question.id, name, "", **costs)
 
 
 def _context(question: Question, settings: Settings) -> dict[str, Any]:

@@ -63,6 +63,10 @@ _CLOCK = re.compile(r"^1899-12-3[01] | 00:00:00$")
 _INLINE = "a abbr b code em font form i kbd mark q s small span strong sub sup u wbr"
 
 
+NO_TEXT = "no text in it"
+"""The reason of a file that was read and has none."""
+
+
 class NotRead(Exception):
     """A file cannot be read; the message is the reason."""
 
@@ -121,7 +125,7 @@ def convert(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]
     except (RecursionError, zipfile.BadZipFile) as error:
         raise NotRead(f"broken, or nested too deeply: {error}") from error
     if not found:
-        raise NotRead("; ".join(file.faults) or "no text in it")
+        raise NotRead("; ".join(file.faults) or NO_TEXT)
     for section in found:
         section.metadata["title"] = _line(section.metadata.get("title") or "") or file.title
     return found, file.faults
@@ -232,17 +236,17 @@ def _json(file: File) -> Iterator[Section]:
         told = f"not JSON in {len(broken):,} of its lines, the first is line {broken[0]}"
         file.faults.append(told)
     whole = [] if broken else [Section(text, {})]
-    yield from [row for value in values for row in _json_rows(value)] or whole
+    yield from [row for value in values for row in _json_rows(value, {})] or whole
 
 
-def _json_rows(value: Any) -> Iterator[Section]:
+def _json_rows(value: Any, named: dict[str, str]) -> Iterator[Section]:
     fields = value if isinstance(value, dict) else {}
-    if text := next((fields[key] for key in _FIELDS if isinstance(fields.get(key), str)), None):
-        title = fields.get("title")
-        yield Section(text, {"title": title} if isinstance(title, str) and title else {})
-        return
+    texts = {key: each for key, each in fields.items() if isinstance(each, str) and each.strip()}
+    named = {"title": texts["title"]} if "title" in texts else named
+    if found := [texts[key] for key in _FIELDS if key in texts]:
+        yield Section(found[0], named)
     for item in value if isinstance(value, list) else fields.values():
-        yield from _json_rows(item)
+        yield from _json_rows(item, named)
 
 
 def _pdf(file: File) -> Iterator[Section]:
@@ -277,7 +281,8 @@ def _page(text: str, title: str) -> Iterator[Section]:
     body = main[0] if is_marked else tree.body if tree.body is not None else tree
     size = len(body.text_content())
     for element in body.xpath(".//*"):
-        names = " ".join(element.get(key, "") for key in ("class", "id", "role"))
+        keys = ("class", "role") if _is_named_by_heading(element) else ("class", "id", "role")
+        names = " ".join(element.get(key, "") for key in keys)
         is_of_site = not is_marked and next(element.iterancestors("article"), None) is None
         is_likely = element.tag == "form" or (element.tag == "header" and is_of_site)
         is_small = len(element.text_content()) < size / 3
@@ -287,6 +292,13 @@ def _page(text: str, title: str) -> Iterator[Section]:
     etree.strip_tags(body, *_INLINE.split(), etree.Comment, etree.ProcessingInstruction)
     page = etree.tostring(body, encoding="unicode", method="html")
     yield from _outline(_by_kreuzberg(page.encode(), "text/html")[0], {}, title)
+
+
+def _is_named_by_heading(element: Any) -> bool:
+    """Whether its id has words of its heading only, as those that documentation tools give."""
+    heading = next(element.iter("h1", "h2", "h3", "h4", "h5", "h6"), None)
+    words = set() if heading is None else {*re.findall(r"\w+", heading.text_content().lower())}
+    return words >= {*re.findall(r"[^\W_]+", element.get("id", "").lower())}
 
 
 def _line(text: object) -> str:

@@ -23,7 +23,7 @@ from langchain_core.documents import Document
 from selfcorrect_rag.errors import require
 from selfcorrect_rag.intake import title_line, valid
 from selfcorrect_rag.search import convert as converting
-from selfcorrect_rag.search.convert import NotRead, Section
+from selfcorrect_rag.search.convert import NO_TEXT, NotRead, Section
 from selfcorrect_rag.search.index import BATCH_SIZE, Index, is_index, passage_id
 
 PASSAGE_WORDS, PASSAGE_OVERLAP = 120, 20
@@ -194,6 +194,8 @@ def index_paths(
                     fault = problem.reason if problem else ""
                     removed += index.finish(source, ids, fingerprint, fault)
                     read += 1
+                elif problem and problem.reason == NO_TEXT:  # what it had is gone
+                    removed += index.finish(source, set())
             problems += [problem] if problem else []
             on_progress((place + 1) / len(files), handled, source)
         present = set(map(source_name, files))  # names that are not UTF-8 do not lead back

@@ -108,7 +108,8 @@ class _Pages:
         try:
             if not question:
                 raise BadOption("the question is empty")
-            settings = GRAPHS[graph](**{name: parse_value(name, given[name]) for name in names})
+            values = {name: parse_value(name, given[name], GRAPHS[graph]) for name in names}
+            settings = self.parts.settings(graph, **values)
             run = self.runs.start(question, graph, settings.model_dump(exclude_unset=True))
         except SelfCorrectError as error:
             return self._form(given, str(error))

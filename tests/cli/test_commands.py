@@ -108,6 +108,7 @@ def test_json_has_the_whole_result_and_settings_come_from_file_and_options(
     [
         (["aks", PORT], "Did you mean ask?"),
         (["train", "evaluator", "--set", "datta=x"], "no setting"),
+        (["eval", "q.jsonl", "--out", "run", "--set", "concurrency=0"], "concurrency"),
         (["mcp", "--http", "--host", "0.0.0.0"], "--allow-host"),
         (["studio", "--host", "192.168.1.5"], "--allow-host"),
         (["studio", "--", "--host", "0.0.0.0"], "before --"),
@@ -124,7 +125,6 @@ def test_json_has_the_whole_result_and_settings_come_from_file_and_options(
         (["--config", "none.toml"], "none.toml"),
         (["--model", "nope:gpt"], "nope"),
         (["--engine", "vllm"], "engine vllm needs a model"),
-        (["--html", "notes/staging.md/run.html"], "notes/staging.md/run.html"),
         (["--graph", "crag", "--set", "approve_search=true"], "terminal"),
     ],
 )
@@ -141,9 +141,7 @@ def test_a_mistake_is_one_line_that_names_it(
     ("command", "module"),
     [("mcp", "mcp.server.mcpserver"), ("studio", "langgraph_cli"), ("ui", "uvicorn")],
 )
-def test_a_missing_extra_is_named(
-    command: str, module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_extra_is_named(command: str, module: str, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     assert f"selfcorrect-rag[{command}]" in error_of(capsys, command)
 
@@ -156,7 +154,11 @@ def test_html_is_written_and_a_foreign_file_is_kept(tmp_path: Path, capsys: Any)
     assert page.stat().st_mode & 0o077 == 0
     page.write_text("<p>mine", encoding="utf-8")
     capsys.readouterr()
-    assert "was not written by this command" in error_of(capsys, "ask", PORT, "--html", str(page))
+    within = "notes/staging.md/run.html"
+    for place, why in ((str(page), "was not written by this command"), (within, within)):
+        assert main(["ask", PORT, "--html", place]) == 2
+        told = capsys.readouterr()
+        assert (told.out, why in told.err) == ("8443\n", True), "the answer is shown all the same"
     assert page.read_text(encoding="utf-8") == "<p>mine"
     assert list(tmp_path.iterdir()) == [page]
 

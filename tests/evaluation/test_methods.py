@@ -129,5 +129,5 @@ def test_a_method_that_fails_says_why() -> None:
     parts = ScriptedParts()
     parts.llm = ScriptedLLM(write=fail)
     failed = answer("rag", parts=parts)
-    assert failed.answer == ""
+    assert (failed.answer, failed.model_calls) == ("", 1)
     assert "connection refused" in failed.error

@@ -180,11 +180,7 @@ def small_mpnet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["small", "base"])
 def test_a_run_learns_and_resumes(
-    size: Any,
-    small_rows: list[Row],
-    small_mpnet: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    size: Any, small_rows: list[Row], small_mpnet: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
     given: Any = {"tokens": 512}
     if size == "small":  # which the other one teaches

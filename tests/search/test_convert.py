@@ -234,6 +234,13 @@ def test_pdf_pages_have_numbers_and_whole_words(read: Any) -> None:
     assert problems[0].reason == "1 of 3 pages have no text: a scan needs OCR first"
 
 
+def test_a_section_is_kept_though_its_id_is_a_word_of_navigation(read: Any) -> None:
+    sections = "<section id=cookies><h2>Cookies</h2>14 days.</section><div id=toc>Up</div>"
+    found, _ = read("a.html", f"<main><p>{'A line. ' * 20}{sections}</main>")
+    texts = " ".join(d.page_content for d in found)
+    assert ("14 days." in texts, "Up" in texts) == (True, False)
+
+
 def test_html_main_content_with_tables(read: Any) -> None:
     page = (
         "<!doctype html><title>Hours | Museum</title><nav><a href=/>Home</a></nav><main>"
@@ -374,9 +381,11 @@ def test_files_that_are_too_large_are_not_read(docs: Path, monkeypatch: pytest.M
 
 
 def test_rows_are_passages_at_any_depth(read: Any) -> None:
-    row = {"question": "?", "ctxs": [{"title": "T", "text": "One."}, {"text": "Two."}]}
+    reply = {"text": " ", "body": "Two."}
+    row = {"ctxs": [{"title": "T", "text": "One.", "replies": [reply]}, {"text": "Three."}]}
     found, _ = read("a.json", json.dumps([row]))
-    assert [(d.metadata["title"], d.page_content) for d in found] == [("T", "One."), ("a", "Two.")]
+    texts = [(d.metadata["title"], d.page_content) for d in found]
+    assert texts == [("T", "One."), ("T", "Two."), ("a", "Three.")]
 
 
 def test_broken_lines_do_not_cost_the_rest(read: Any) -> None:

@@ -78,9 +78,7 @@ def test_variables_override_the_file(tmp_path: Path) -> None:
     assert config.settings == {"passages": 3}
 
 
-def test_a_server_in_another_folder_reads_the_same_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_in_another_folder_reads_the_same_files(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     for folder in ("pages", ".selfcorrect/index"):
         (tmp_path / folder).mkdir(parents=True)
@@ -116,11 +114,12 @@ def test_the_engine_fits_the_models_name() -> None:
 
 
 def test_each_graph_takes_its_own_settings() -> None:
-    config = ServingConfig(passages=3, depth=2, strips=4, index=Path("x"))
+    config = ServingConfig(passages=3, depth=2, strips=4, mode="always", index=Path("x"))
     opened = parts.SketchParts(config)
     assert opened.settings("crag").model_dump()["strips"] == 4
     self_rag: Any = opened.settings("self_rag", depth=5)
     assert (self_rag.passages, self_rag.depth, self_rag.mode) == (3, 5, "always")
+    assert opened.settings("instruct_rag").prompt_mode is None
 
 
 class NoRetriever(BaseRetriever):

@@ -205,9 +205,7 @@ def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_training_resumes_to_the_same_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_training_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: Any) -> None:
     given = {"num_train_epochs": 1, "save_steps": 2}
     trained(tmp_path / "whole", **given)
     step, taken = Trainer.training_step, []

@@ -50,7 +50,9 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
     monkeypatch.setattr("selfcorrect_rag.ui.app.Parts", Scripted)
     Scripted.gate = threading.Event()
     Scripted.gate.set()
-    app = make_app(ServingConfig(), RunStore(tmp_path / "runs.sqlite"), ["127.0.0.1"])
+    app = make_app(
+        ServingConfig(weight_isrel=0.5), RunStore(tmp_path / "runs.sqlite"), ["127.0.0.1"]
+    )
     with TestClient(app, base_url=HOST) as made:
         yield made
 
@@ -128,7 +130,7 @@ def test_a_search_waits_for_approval(
 def test_other_weights_choose_without_a_model(client: TestClient) -> None:
     address = start(client, closed_set="false", hard_constraints="[Irrelevant]")
     page = finished(client, address)
-    assert 'name="weight_issup"' in page
+    assert re.search('name="weight_isrel"[^>]*value="0.5"', page), "as the configuration says"
     again = client.get(re.search(r'href="(/\?[^"]*)"', page)[1].replace("&amp;", "&")).text  # type: ignore[index]
     assert "<option selected>false</option>" in again
     assert 'value="[&#34;[Irrelevant]&#34;]"' in again
