@@ -172,8 +172,8 @@ class CRAGSettings(Settings):
 
     graph = "CRAG"
 
-    passages: int = knob(10, "retrieve", ge=1, le=100)
-    """Documents retrieved and graded (section 4.2: generally 10)."""
+    passages: int = knob(5, "retrieve", ge=1, le=100)
+    """Documents retrieved and graded (section 4.2: generally 10); five as in the other graphs."""
     upper: float | None = knob(None, "grade_documents", ge=-1, le=1)
     """Correct when a document scores above this; null takes the evaluator's own."""
     lower: float | None = knob(None, "grade_documents", ge=-1, le=1)
@@ -219,9 +219,6 @@ class SelfCRAGSettings(SelfRAGSettings, CRAGSettings):
     """The settings of both graphs."""
 
     graph = "Self-CRAG"
-
-    passages: int = knob(10, "retrieve", ge=1, le=100)
-    """Documents retrieved and graded (section 4.2: generally 10)."""
 
 
 class InstructRAGSettings(Settings):

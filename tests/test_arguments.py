@@ -102,7 +102,7 @@ def test_a_vector_store_or_an_async_function_retrieves(name: str) -> None:
     for asynchronous in (False, True):
         result = run(graph, asynchronous, context={"passages": 6})
         assert [TEXT in d.page_content for d in result["passages"]] == [True] * 6
-    assert len(run(graph)["passages"]) == (10 if "crag" in name else 5)
+    assert len(run(graph)["passages"]) == 5
     graph = make(name, retriever=store(), settings={"passages": 7})
     assert len(run(graph)["passages"]) == 7
     graph = make(name, retriever=afind)
