@@ -89,13 +89,9 @@ def ask_retrieved(
             stated = [asked.stated(*passage) for passage in passages]
             # An answer on a namesake's page is not this question's.
             states: list[bool | None] = [bool(each) for each in stated]
-            ok = partial(_contains, asked.answers)
+            ok = partial(contains_answer, answers=asked.answers)
             measured.append(read(reader, asked.question, passages, states, ok))
     return measured
-
-
-def _contains(answers: Sequence[str], text: str) -> bool:
-    return bool(contains_answer(text, answers))
 
 
 def ask_own_documents(reader: Reader, half: str, most: int | None = None) -> list[Measured]:
@@ -112,15 +108,11 @@ def ask_own_documents(reader: Reader, half: str, most: int | None = None) -> lis
                 continue
             found = retriever.invoke(row["question"])
             passages = [Passage(d.metadata.get("title") or "", d.page_content) for d in found]
-            ok = partial(_is_right, row)
+            ok = partial(is_right, row=row)
             is_known = not {"yes", "no"} & {*row["answers"]}
             states = [ok(passage.text) if is_known else None for passage in passages]
             measured.append(read(reader, row["question"], passages, states, ok))
         return measured
-
-
-def _is_right(row: dict[str, object], text: str) -> bool:
-    return is_right(text, row)
 
 
 def ask_near_misses(reader: Reader) -> tuple[list[Measured], list[Measured]]:
@@ -128,8 +120,10 @@ def ask_near_misses(reader: Reader) -> tuple[list[Measured], list[Measured]]:
     missed, stated = [], []
     for row in lines(QUESTIONS / "near_misses.jsonl"):
         passage = [Passage(row["title"], row["text"])]
-        missed.append(read(reader, row["question"], passage, [False], partial(_contains, ())))
-        ok = partial(_contains, [row["answer"]])
+        missed.append(
+            read(reader, row["question"], passage, [False], partial(contains_answer, answers=()))
+        )
+        ok = partial(contains_answer, answers=[row["answer"]])
         stated.append(read(reader, row["answered"], passage, [True], ok))
     return missed, stated
 

@@ -117,8 +117,3 @@ def dequantise(stored: Mapping[str, "np.ndarray[Any, Any]"]) -> dict[str, torch.
         for name, values in stored.items()
         if not name.endswith(":scale")
     }
-
-
-def find_device() -> torch.device:
-    """Return the GPU if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

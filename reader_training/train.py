@@ -29,7 +29,6 @@ from reader_training.torch_network import (
     HeadLogits,
     ReaderNetwork,
     Size,
-    find_device,
     load_trained,
     pretrained,
 )
@@ -171,7 +170,7 @@ def train(
     """Train into checkpoints in ``folder``; ``arguments`` are TrainingArguments."""
     checkpoint, steps = newest_checkpoint(folder), steps or STEPS[size]
     cuda = torch.cuda.is_available()
-    taught = load_trained(teacher).to(find_device()) if teacher else None
+    taught = load_trained(teacher).to("cuda" if cuda else "cpu") if teacher else None
     sizes = [size, taught.size] if taught else [size]
     given: dict[str, Any] = {
         "output_dir": str(folder),

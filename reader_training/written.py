@@ -9,7 +9,6 @@ A line of ``notes.jsonl`` holds ``title``, ``text`` and ``asked``, pairs of ques
 assistant wrote texts and questions. An empty answer: the text does not say.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reader_training.installed import Place, text_of
-from reader_training.rows import HELD_OUT, QUESTIONS, Row, Split, drawn, encyclopedia
+from reader_training.rows import HELD_OUT, QUESTIONS, Row, Split, drawn, encyclopedia, lines
 
 AROUND = 700
 """Characters of a passage before and behind the place that answers, and then to the line's end."""
@@ -36,22 +35,18 @@ def written_rows(folder: Path = QUESTIONS) -> Split:
 
 
 def _all_rows(folder: Path) -> Iterator[Row]:
-    for found in _lines(folder / "manuals.jsonl"):
+    for found in lines(folder / "manuals.jsonl"):
         if text := file_text(found["file"]):
             title = re.split(r"[:/]", found["file"].removesuffix(":METADATA"))[-1]
             yield from _rows(found, re.sub(r"\..*", "", title), text, "written: manuals")
     pages = dict(encyclopedia())
-    for found in _lines(folder / "wikipedia.jsonl"):
+    for found in lines(folder / "wikipedia.jsonl"):
         if text := pages.get(found["title"], ""):
             yield from _rows(found, found["title"], text, "written: wikipedia")
-    for found in _lines(folder / "notes.jsonl"):
+    for found in lines(folder / "notes.jsonl"):
         for question, answer in found["asked"]:
             row = {"question": question, "answer": answer, "near": answer}
             yield from _rows(row, found["title"], found["text"], "written: notes")
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
 
 
 @cache
