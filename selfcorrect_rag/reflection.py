@@ -166,8 +166,7 @@ def sequence_probability(logprob: float | None, tokens: int) -> float | None:
 
 def segment_score(scores: Critique, sequence: float | None, weights: Weights) -> float:
     """Return f(y_t, d, Critique) of Eq. 3-4; what the model did not give counts as 0."""
-    values = [sequence, *(scores[group] for group in VALUES)]
-    return sum(weight * (value or 0.0) for weight, value in zip(weights, values, strict=True))
+    return sum(each["weight"] * each["value"] for each in segment_terms(scores, sequence, weights))
 
 
 def segment_terms(scores: Critique, sequence: float | None, weights: Weights) -> list[Term]:

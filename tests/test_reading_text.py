@@ -125,7 +125,7 @@ def test_a_text_without_options_and_the_question_for_the_option() -> None:
         ("In 1930? No. [2] In 1931. [1] [3]", "In 1931 [1] [3].", [2, 1, 3]),
         ("The answer: it is hard to say", "The answer: it is hard to say", []),
         ("No. Document 1 has J. J. Abrams.", "Document 1 has J. J. Abrams.", [1]),
-        ("She left.\nHe is in the U.S. Army.", "He is in the U.S. Army.", []),
+        ("He is in the U.S. She is in the U.S. Army.", "She is in the U.S. Army.", []),
     ],
 )
 def test_a_rationales_answer_and_documents(rationale: str, answer: str, numbers: list[int]) -> None:

@@ -21,7 +21,7 @@ from selfcorrect_rag.nodes.node import add_node
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.refine_strips import StripFilter, strip_scores
 from selfcorrect_rag.nodes.rewrite_query import Rewriter
-from selfcorrect_rag.search.retriever import Retriever
+from selfcorrect_rag.search.retriever import Retriever, run_filter
 from selfcorrect_rag.search.web_search import Web
 from selfcorrect_rag.settings import CRAGSettings
 from selfcorrect_rag.state import CRAGOutput, CRAGState, Input
@@ -65,12 +65,12 @@ class CorrectiveRetriever(BaseRetriever):
         self._graph = run_inside(graph.compile(name="correction"))
 
     def invoke(self, input: str, config: RunnableConfig | None = None, **_: Any) -> list[Document]:
-        return super().invoke(input, config, run=ensure_config(config))
+        return super().invoke(input, config, run=_within_filter(config))
 
     async def ainvoke(
         self, input: str, config: RunnableConfig | None = None, **_: Any
     ) -> list[Document]:
-        return await super().ainvoke(input, config, run=ensure_config(config))
+        return await super().ainvoke(input, config, run=_within_filter(config))
 
     def _get_relevant_documents(
         self,
@@ -79,7 +79,7 @@ class CorrectiveRetriever(BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,
         run: RunnableConfig | None = None,
     ) -> list[Document]:
-        within = patch_config(run, callbacks=run_manager.get_child())  # with the run's filter
+        within = patch_config(run, callbacks=run_manager.get_child())
         return _documents(self._graph.invoke({"question": query}, within, context={}))
 
     async def _aget_relevant_documents(
@@ -91,6 +91,13 @@ class CorrectiveRetriever(BaseRetriever):
     ) -> list[Document]:
         within = patch_config(run, callbacks=run_manager.get_child())
         return _documents(await self._graph.ainvoke({"question": query}, within, context={}))
+
+
+def _within_filter(config: RunnableConfig | None) -> RunnableConfig:
+    """Return the run's config, with the filter of the graph that the retriever is called in."""
+    run = ensure_config(config)
+    wanted = run_filter(run)
+    return run if wanted is None else patch_config(run, configurable={"filter": wanted})
 
 
 def _documents(result: Mapping[str, Any]) -> list[Document]:

@@ -12,7 +12,6 @@ from selfcorrect_rag.agents.support import (
     Sentence,
     Support,
     SupportJudge,
-    claims_in,
     read_support,
     remove_marks,
     support_prompts,
@@ -153,15 +152,14 @@ def revise_answer(
 
     async def judged(state: Mapping[str, Any], run: Run[Any], answer: str) -> _Version:
         passages, asked = state["passages"], state["question"]
-        if isinstance(known, SupportJudge):
-            made, prompts = support_prompts(answer, passages, asked)
+        claims, prompts = support_prompts(answer, passages, asked)
+        if type(known) is SupportJudge:
             choice = (known.llm.choose, known.llm.achoose, prompts, Group.ISSUP)
             segments = await run.segments(*choice) if prompts else []
-            spans = _spans(answer, read_support(made, segments), support)
+            spans = _spans(answer, read_support(claims, segments), support)
         else:
             given = (answer, passages, known, asked, support)
             spans = await run.call(find_unsupported_spans, afind_unsupported_spans, *given)
-        claims = claims_in(answer)
         marked = [
             c for c in claims if any(s["start"] < c.end and c.start < s["end"] for s in spans)
         ]
@@ -205,10 +203,11 @@ def revise_answer(
             for left in reversed(range(rounds)):
                 version = versions[-1]
                 spent = {"route": [*state["route"], run.costs]}
-                calls = claims = len(version.unsupported)
-                if isinstance(known, SupportJudge):  # a round judges twice
-                    claims += version.supported
-                    calls += 2 * known.llm.most_calls(claims, choose=True)
+                doubted, calls = len(version.unsupported), 1
+                if isinstance(known, SupportJudge):
+                    calls = known.llm.most_calls(version.supported + doubted, choose=True)
+                calls *= 1 if retriever is None else 2  # once more with what is found
+                calls += 0 if rewriter is None or not left else doubted
                 limit = limit_met(spent, run.settings, calls)
                 if version.unsupported and limit:
                     update = stopped(run, limit, "the answer is not revised any further")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from selfcorrect_rag.errors import one_line
 from selfcorrect_rag.ui import visible
 
 SECONDS_BETWEEN_LINES = 10
@@ -29,12 +30,6 @@ def tell_json(value: Any) -> None:
     click.echo(json.dumps(value, default=json_value, indent=2))
 
 
-def one_row(text: str, width: int) -> str:
-    """Return ``text`` on one line of at most ``width`` characters."""
-    row = visible(" ".join(text.split()), 10 * width)
-    return row if len(row) <= width else row[: width - 1] + "…"
-
-
 def count(n: int, noun: str) -> str:
     """Return a number with its noun, in the singular for one."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
@@ -49,7 +44,7 @@ def progress_line() -> Callable[[str], None]:
         nonlocal last
         if sys.stderr.isatty():
             clear_line()
-            click.echo(one_row(text, 78), nl=False, err=True)
+            click.echo(one_line(text, 78), nl=False, err=True)
         elif time.monotonic() - last >= SECONDS_BETWEEN_LINES:
             last = time.monotonic()
             tell(text, err=True)
@@ -98,14 +93,14 @@ def show_explanation(result: Mapping[str, Any], source: str, answers: str) -> No
         tell(f"action: {result['action']}, best score {number(best, 3)}")
     if result.get("web_query"):
         searched = "nothing from" if result.get("web_failure") else "searched"
-        tell(one_row(f"{searched} {result['web_source']} for: {result['web_query']}", width))
+        tell(one_line(f"{searched} {result['web_source']} for: {result['web_query']}", width))
     for key, rows in run["documents"].items():
         if rows:
             tell(f"passages from {source}:" if key == "passages" else f"{key.replace('_', ' ')}:")
         for i, row in enumerate(rows, 1):
             grade = "" if row["grade"] is None else f"{number(row['grade'], 3)} "
             line = f"{key[0].upper()}{i} {grade}{row['title']}: {row['text']}"
-            tell("  " + one_row(line, width - 2))
+            tell("  " + one_line(line, width - 2))
         if strips := [strip for row in rows for strip in row["strips"]]:
             kept = sum(strip["kept"] for strip in strips)
             tell(f"  {kept} of {count(len(strips), 'strip')} kept")
@@ -120,7 +115,7 @@ def show_explanation(result: Mapping[str, Any], source: str, answers: str) -> No
             terms = ", ".join(f"{term['name']} {number(term['value'])}" for term in row["terms"])
             text = f"{row['text']} ({row['dropped']})" if row["dropped"] else row["text"]
             line = f"{i} {read}, score {number(row['path_score'])} ({terms}): {text}"
-            tell(f"{'*' if row['chosen'] else ' '} {one_row(line, width - 2)}")
+            tell(f"{'*' if row['chosen'] else ' '} {one_line(line, width - 2)}")
     for name, score in (result.get("options") or {}).items():
         tell(f"option {name}: {score:.2f}")
     usage = result["usage"]

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import Runnable
 from langgraph.graph import END, START, StateGraph
 
 from selfcorrect_rag.errors import BadSettings, SelfCorrectError, describe_error
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, asked, outcome_of
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes.generate import generate
-from selfcorrect_rag.nodes.limits import CallCounter
 from selfcorrect_rag.nodes.node import Node, Run, Update, add_node
 from selfcorrect_rag.nodes.read_question import read_question
 from selfcorrect_rag.nodes.retrieve import retrieve_documents
@@ -21,7 +20,7 @@ from selfcorrect_rag.prompts import instruct_rag, self_rag
 from selfcorrect_rag.search.retriever import Retriever
 from selfcorrect_rag.serving.config import parse_value
 from selfcorrect_rag.settings import GRAPHS, InstructRAGSettings, SelfRAGSettings, Settings
-from selfcorrect_rag.state import CRAGState, Input, Output
+from selfcorrect_rag.state import CRAGState, Input, Output, total
 
 
 class BadMethod(SelfCorrectError, ValueError):
@@ -125,17 +124,17 @@ class Method:
         if question.passages is not None and kind != "no_retrieval":
             limit = getattr(settings, "passages", None)
             given["documents"] = list(question.passages[:limit])
-        started, counter = time.perf_counter(), CallCounter()
+        started, state = time.perf_counter(), dict[str, Any]()
         try:
             context = _context(question, settings) or None
-            within = RunnableConfig(callbacks=[counter])
-            result = await self._graph.ainvoke(given, within, context=context)
-            return outcome_of(question, name, result, time.perf_counter() - started)
+            async for found in self._graph.astream(given, context=context, stream_mode="values"):
+                state = found  # the last one is the result; after a fault, what was done before it
+            return outcome_of(question, name, state, time.perf_counter() - started)
         except Exception as error:  # the other questions go on
             seconds = round(time.perf_counter() - started, 3)
-            costs: Any = {key: n for key, n in counter.usage.items() if key in Outcome._fields}
-            costs |= {"seconds": seconds, "error": describe_error(error)}
-            return Outcome(question.id, name, "", **costs)
+            spent: Any = {**total(state.get("route", ())), "seconds": seconds}
+            fields = {key: n for key, n in spent.items() if key in Outcome._fields}
+            return Outcome(question.id, name, "", error=describe_error(error), **fields)
 
 
 def _context(question: Question, settings: Settings) -> dict[str, Any]:

@@ -67,14 +67,6 @@ def grade(evaluator: RetrievalEvaluator, question: str, passages: Sequence[str])
         return _checked(evaluator, evaluator.score(question, passages), passages)
 
 
-async def agrade(
-    evaluator: RetrievalEvaluator, question: str, passages: Sequence[str]
-) -> list[float]:
-    """The async twin of :func:`grade`."""
-    with wrap_errors(EvaluatorFailed, _name(evaluator)):
-        return _checked(evaluator, await evaluator.ascore(question, passages), passages)
-
-
 def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[str, Any]]:
     """Return :func:`grade` as a run of its own in traces, above the evaluator's model calls, from
     ``{"question": ..., "passages": [...]}`` to ``{"scores": [...]}``."""
@@ -83,7 +75,9 @@ def grading(evaluator: RetrievalEvaluator) -> Runnable[Mapping[str, Any], dict[s
         return {"scores": grade(evaluator, **asked)}
 
     async def ascore(asked: Mapping[str, Any]) -> dict[str, Any]:
-        return {"scores": await agrade(evaluator, **asked)}
+        with wrap_errors(EvaluatorFailed, _name(evaluator)):
+            given = await evaluator.ascore(**asked)
+            return {"scores": _checked(evaluator, given, asked["passages"])}
 
     return RunnableLambda(score, ascore, name=type(evaluator).__name__)
 
@@ -160,7 +154,8 @@ class ChatEvaluator(RetrievalEvaluator):
     def notes(self, scores: Sequence[float]) -> list[str]:
         hard = "the evaluator's provider gave no probabilities: its scores are hard labels"
         absent = "the evaluator's model gave unreadable verdicts: their scores are 0"
-        is_hard = self._classifier.mode in ("structured", "text") and any(scores)
+        is_hard = any(scores) and {*scores} <= {IRRELEVANT, UNREADABLE, RELEVANT}
+        is_hard &= self._classifier.mode != "logprobs"  # which may be as sure
         return [hard] * is_hard + [absent] * (UNREADABLE in scores)
 
     @property

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from selfcorrect_rag.errors import Fault
 from selfcorrect_rag.models import ReflectionLLM
 from selfcorrect_rag.models.from_name import Model, as_reflection_llm
-from selfcorrect_rag.nodes.limits import limit_met, stopped
+from selfcorrect_rag.nodes.limits import first_beams, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.prompts.self_rag import decision_prompt, question_text
 from selfcorrect_rag.reflection import (
@@ -24,7 +25,7 @@ def decide_retrieval(
 ) -> Node[SelfRAGSettings]:
     """Decide before the first segment. Generates one token, or none in modes always and never.
 
-    If a limit leaves calls for one candidate only, evidence is retrieved without asking.
+    Without a decision, by a limit or as the model fails, evidence is retrieved.
     """
     model = as_reflection_llm(llm)
 
@@ -53,7 +54,14 @@ def decide_retrieval(
         beam = Beam(segments=[], score=0.0, next=first, cut=None, retrieved=[])
         return {"retrieval": decision, "beams": [beam], **update}
 
-    return Node("decide_retrieval", step, SelfRAGSettings.of(settings))
+    return Node("decide_retrieval", step, SelfRAGSettings.of(settings), _retrieve_all_the_same)
+
+
+def _retrieve_all_the_same(state: Mapping[str, Any], run: Run[Any], fault: Fault) -> Update:
+    decision = Decision(retrieve=True, probability=None, threshold=None, mode=run.settings.mode)
+    run.emit("retrieval_decided", **decision)
+    update = {"retrieval": decision, "beams": first_beams(state)}
+    return update | {"notes": [f"{fault.reason}: evidence was retrieved"]}
 
 
 def next_step(reflection: Reflection, settings: SelfRAGSettings, has_evidence: bool) -> Step:

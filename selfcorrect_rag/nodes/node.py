@@ -8,6 +8,7 @@ that the same step serves ``invoke`` and ``ainvoke``.
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from inspect import iscoroutine
 from typing import Any, Generic, Literal, TypedDict, TypeVar, cast
@@ -170,9 +171,9 @@ class Node(Runnable[Any, Update], Generic[S]):
         self.name, self.step, self.settings, self.on_fault = name, step, settings, on_fault
         self.begins_turn = begins_turn
         self.retry_policy: RetryPolicy | None = None
-        self.faults = 0
-        """How many runs ended in a fault that ``on_fault`` handled; none is read from a cache."""
-        self._turn: tuple[Any, S] = None, settings
+        self.cache_key: Callable[[Any], str] | None = None
+        self.faults: Counter[str] = Counter()
+        """By a key's first word, how often ``on_fault`` handled a fault, which is not cached."""
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         running = self._run(input, config, is_async=False)
@@ -205,7 +206,8 @@ class Node(Runnable[Any, Update], Generic[S]):
             if self.on_fault is None or run.will_retry(self.retry_policy, fault):
                 raise
             update, failed = self.on_fault(state, run, fault), fault.part
-            self.faults += 1
+            if self.cache_key is not None:
+                self.faults[self.cache_key(given).split()[0]] += 1
         route: Sequence[StepRun] = [] if self.begins_turn else state["route"]
         step: Any = {
             **run.costs,
@@ -227,12 +229,8 @@ class Node(Runnable[Any, Update], Generic[S]):
         given = None if self.begins_turn else state.get("settings")
         if given is None:
             return self.settings.merged(context)
-        known, settings = self._turn  # turns with other settings are rare
-        if given != known:
-            cls = type(self.settings)
-            settings = cls(**{name: given[name] for name in given if name in cls.model_fields})
-            self._turn = dict(given), settings
-        return settings
+        cls = type(self.settings)
+        return cls(**{name: given[name] for name in given if name in cls.model_fields})
 
 
 class GraphOptions(TypedDict, total=False):
@@ -309,9 +307,11 @@ def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePo
             None if tokens is None else tokens - known_tokens(route),
         ]
         read = {name: state.get(name) for name in ("standalone_question", "settings", *keys)}
-        text = json.dumps([asks, left, read, node.faults], default=_key_part, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        text = json.dumps([asks, left, read], default=_key_part, sort_keys=True)
+        found = hashlib.sha256(text.encode()).hexdigest()
+        return f"{found} {node.faults[found]}"
 
+    node.cache_key = key
     return CachePolicy(key_func=key)
 
 

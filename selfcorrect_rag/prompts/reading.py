@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from selfcorrect_rag.prompts.parts import in_tags, quoted
@@ -262,6 +262,10 @@ _ABBREVIATION = re.compile(
     r"|refs?|approx|ca)\.$"
 )
 """A full stop that ends no sentence; I, V and X more often end a name, as in "World War I."."""
+_OPENING = re.compile(
+    r"(?:The|An?|He|She|It|They|We|You|In|On|At|Its?|This|That|These|Those|There|His|Her|Their|But"
+    r"|And|However|As|For|From|After|Before|When|While|Since|If|To|By|With|No|Yes)\b"
+)
 _WRAP = re.compile(r"(?<=[^\n]{50})(?<![.!?:])(?<![.!?:] )\n(?= {0,50}[a-zà-öø-ÿ])")
 """A line break in a long line that goes on with a small letter."""
 LONGEST_QUOTE = 400
@@ -292,10 +296,10 @@ def _spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_within(text: str, border: re.Match[str]) -> bool:
-    """Whether a border on a line only follows an abbreviation: "J. R. Smith"."""
-    before = text[max(0, border.start() - 8) : border.start()]
-    on_a_line = border[0].isspace() and "\n" not in border[0]
-    return on_a_line and bool(_ABBREVIATION.search(before))
+    """Whether a border on a line only follows an abbreviation, and no sentence opens there."""
+    if not border[0].isspace() or "\n" in border[0] or _OPENING.match(text, border.end()):
+        return False
+    return bool(_ABBREVIATION.search(text[max(0, border.start() - 8) : border.start()]))
 
 
 def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
@@ -313,7 +317,10 @@ def sentence_place(text: str, start: int, end: int) -> tuple[int, int]:
     if high < 0 and text[begin + len(window) :][:1].strip():
         high = next((i for i in range(len(window) - 1, end, -1) if window[i].isspace()), end)
     high = len(window) if high < 0 else high
-    starts = [low, *(low + following for following, _ in _spans(window[low:high]))]
+    starts = [low]
+    for (first, border), (following, _) in pairwise(_spans(window[low:high])):
+        if not _ABBREVIATION.search(window[low + first : low + border].rstrip()[-8:]):
+            starts.append(low + following)
     first = max((place for place in starts if place <= start), default=low)
     last = min((place for place in starts if place >= end), default=high)
     found = window[first:last]

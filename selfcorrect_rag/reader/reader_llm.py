@@ -123,15 +123,14 @@ class ReaderLLM(ReflectionLLM):
 
     def _answer(self, request: "_Request", reading: PassageReading) -> Segment:
         """Write the best answer that is not blank, or a refusal."""
-        text, sure = "", 0.0
-        passage = request.passages[0].text
+        text, sure, above = "", 0.0, self.answer_above
+        asked = request.question, request.passages[0].text
         for i in range(len(reading.spans)):
-            found = state_answer(request.question, passage, reading.spans[i:], self.answer_above)
-            if found.text:
-                text, sure = found
+            text, sure = state_answer(*asked, reading.spans[i:], above)
+            if text:
                 break
         judged = [_judge_relevance(reading.relevant)]
-        if sure > self.answer_above:
+        if text and sure > above:
             support = {tokens.FULLY_SUPPORTED: sure}
             support |= dict.fromkeys(
                 (tokens.PARTIALLY_SUPPORTED, tokens.NO_SUPPORT), (1 - sure) / 2

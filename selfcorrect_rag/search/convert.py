@@ -48,6 +48,8 @@ _UNSEEN = "//w:moveFrom | //mc:Fallback | //w:r[w:rPr/w:vanish[not(@w:val)]]"
 _SIGNS = {ord("<"): "\ue000", ord(">"): "\ue001", ord("&"): "\ue002"}
 """Signs that kreuzberg drops from Word; each is put back in the text."""
 _CHROME = "title nav footer aside script style noscript template iframe svg button dialog img"
+_SECTIONS = ("section", "h1", "h2", "h3", "h4", "h5", "h6")
+"""Elements whose ids documentation tools make of the heading, such as "related-work"."""
 _CHROME_NAMES = re.compile(
     r"(?i)\b(?:nav|navbar|navigation|menu|sidebar|breadcrumbs?|cookie\w*|site-?header|site-?footer"
     r"|footer|toc|mw-editsection|banner|skip-?link|pagination|share|social|related)\b"
@@ -236,17 +238,19 @@ def _json(file: File) -> Iterator[Section]:
         told = f"not JSON in {len(broken):,} of its lines, the first is line {broken[0]}"
         file.faults.append(told)
     whole = [] if broken else [Section(text, {})]
-    yield from [row for value in values for row in _json_rows(value, {})] or whole
+    yield from [row for value in values for row in _json_rows(value, {}, "")] or whole
 
 
-def _json_rows(value: Any, named: dict[str, str]) -> Iterator[Section]:
+def _json_rows(value: Any, named: dict[str, str], above: str) -> Iterator[Section]:
+    """Yield the texts of a value but those that the text ``above`` holds."""
     fields = value if isinstance(value, dict) else {}
     texts = {key: each for key, each in fields.items() if isinstance(each, str) and each.strip()}
     named = {"title": texts["title"]} if "title" in texts else named
-    if found := [texts[key] for key in _FIELDS if key in texts]:
-        yield Section(found[0], named)
+    found = next((texts[key] for key in _FIELDS if key in texts), "")
+    if found and found not in above:
+        yield Section(found, named)
     for item in value if isinstance(value, list) else fields.values():
-        yield from _json_rows(item, named)
+        yield from _json_rows(item, named, found or above)
 
 
 def _pdf(file: File) -> Iterator[Section]:
@@ -281,8 +285,9 @@ def _page(text: str, title: str) -> Iterator[Section]:
     body = main[0] if is_marked else tree.body if tree.body is not None else tree
     size = len(body.text_content())
     for element in body.xpath(".//*"):
-        keys = ("class", "role") if _is_named_by_heading(element) else ("class", "id", "role")
-        names = " ".join(element.get(key, "") for key in keys)
+        names = f"{element.get('class', '')} {element.get('role', '')}"
+        if element.tag not in _SECTIONS and "section" not in names.split():
+            names += f" {element.get('id', '')}"
         is_of_site = not is_marked and next(element.iterancestors("article"), None) is None
         is_likely = element.tag == "form" or (element.tag == "header" and is_of_site)
         is_small = len(element.text_content()) < size / 3
@@ -292,13 +297,6 @@ def _page(text: str, title: str) -> Iterator[Section]:
     etree.strip_tags(body, *_INLINE.split(), etree.Comment, etree.ProcessingInstruction)
     page = etree.tostring(body, encoding="unicode", method="html")
     yield from _outline(_by_kreuzberg(page.encode(), "text/html")[0], {}, title)
-
-
-def _is_named_by_heading(element: Any) -> bool:
-    """Whether its id has words of its heading only, as those that documentation tools give."""
-    heading = next(element.iter("h1", "h2", "h3", "h4", "h5", "h6"), None)
-    words = set() if heading is None else {*re.findall(r"\w+", heading.text_content().lower())}
-    return words >= {*re.findall(r"[^\W_]+", element.get("id", "").lower())}
 
 
 def _line(text: object) -> str:

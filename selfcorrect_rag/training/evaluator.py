@@ -108,9 +108,7 @@ def train_evaluator(
     return fine_tuning.write_report(options.out, report)
 
 
-def calibrate_evaluator(
-    evaluator: RetrievalEvaluator, rows: Iterable[Graded], *, ambiguous_worth: float = 0.75
-) -> dict[str, Any]:
+def calibrate_evaluator(evaluator: RetrievalEvaluator, rows: Iterable[Graded]) -> dict[str, Any]:
     """Choose the thresholds of any evaluator by :func:`~selfcorrect_rag.thresholds.calibrate`, from
     questions on which it was not trained.
 
@@ -120,11 +118,11 @@ def calibrate_evaluator(
     # In an order that depends on the questions alone, not on how a file is sorted.
     ordered = sorted(rows, key=lambda row: zlib.crc32(row.question.encode()))
     halves = [judge_questions(evaluator, half) for half in (ordered[::2], ordered[1::2])]
-    found = [calibrate([*halves[0], *halves[1]], ambiguous_worth=ambiguous_worth)]
+    found = [calibrate([*halves[0], *halves[1]])]
     if all(len({row.relevant for row in half}) == 2 for half in halves):
         for half, other in (halves, halves[::-1]):
-            thresholds = calibrate(half, ambiguous_worth=ambiguous_worth).thresholds
-            found.append(measure(other, thresholds, ambiguous_worth=ambiguous_worth))
+            thresholds = calibrate(half).thresholds
+            found.append(measure(other, thresholds))
     return {**_as_json(found[0]), "held_out": [_as_json(each) for each in found[1:]]}
 
 

@@ -141,9 +141,8 @@ def test_white_space_in_front_of_an_answer_moves_nothing() -> None:
 
 def test_a_judge_with_reflection_tokens_costs_a_call_and_counts_against_the_limit() -> None:
     llm = ScriptedLLM(write=str, decision={NONE: 1.0})
-    result = revise_answer(SupportJudge(llm), settings={"max_model_calls": 3}).invoke(
-        {"question": QUESTION, "answer": "It is Rome. It is Bern.", "passages": [BOOK]}
-    )
+    given = {"question": QUESTION, "answer": "It is Rome. It is Bern.", "passages": [BOOK]}
+    result = revise_answer(SupportJudge(llm), settings={"max_model_calls": 1}).invoke(given)
     assert (result["usage"]["model_calls"], result["stopped"]) == (1, "max_model_calls")
 
 

@@ -128,6 +128,6 @@ def test_a_method_that_fails_says_why() -> None:
 
     parts = ScriptedParts()
     parts.llm = ScriptedLLM(write=fail)
-    failed = answer("rag", parts=parts)
-    assert (failed.answer, failed.model_calls) == ("", 1)
+    failed = answer("crag", parts=parts)
+    assert (failed.answer, failed.model_calls) == ("", 2)
     assert "connection refused" in failed.error

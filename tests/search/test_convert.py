@@ -235,7 +235,8 @@ def test_pdf_pages_have_numbers_and_whole_words(read: Any) -> None:
 
 
 def test_a_section_is_kept_though_its_id_is_a_word_of_navigation(read: Any) -> None:
-    sections = "<section id=cookies><h2>Cookies</h2>14 days.</section><div id=toc>Up</div>"
+    sections = "<section id=cookies><h2>Cookies</h2>14 days.</section>"
+    sections += "<div id=toc><h2>TOC</h2>Up</div>"
     found, _ = read("a.html", f"<main><p>{'A line. ' * 20}{sections}</main>")
     texts = " ".join(d.page_content for d in found)
     assert ("14 days." in texts, "Up" in texts) == (True, False)
@@ -382,7 +383,8 @@ def test_files_that_are_too_large_are_not_read(docs: Path, monkeypatch: pytest.M
 
 def test_rows_are_passages_at_any_depth(read: Any) -> None:
     reply = {"text": " ", "body": "Two."}
-    row = {"ctxs": [{"title": "T", "text": "One.", "replies": [reply]}, {"text": "Three."}]}
+    parts = [reply, {"text": "One"}]  # the text has the second
+    row = {"ctxs": [{"title": "T", "text": "One.", "parts": parts}, {"text": "Three."}]}
     found, _ = read("a.json", json.dumps([row]))
     texts = [(d.metadata["title"], d.page_content) for d in found]
     assert texts == [("T", "One."), ("T", "Two."), ("a", "Three.")]
