@@ -241,8 +241,7 @@ async def test_a_hit_asks_nothing_costs_nothing_and_answers_the_same(form: str) 
 
 def test_a_fault_is_not_read_from_the_cache() -> None:
     said: list[Any] = [segment("One.", RELEVANT, FULL, USEFUL, next={"[Retrieval]": 1.0})]
-    llm = Named(name="red", write=lambda prompt: said["One." in prompt])  # the second is missing
-    graph = make(llm, InMemoryCache())
+    graph = make(Named(name="red", write=lambda prompt: said["One." in prompt]), InMemoryCache())
     assert graph.invoke({"question": "Who?"})["stopped"] == "model"
     said.append(segment("Two.", RELEVANT, FULL, USEFUL))
     assert graph.invoke({"question": "Who?"})["answer"] == "One. Two."

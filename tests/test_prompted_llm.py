@@ -149,8 +149,10 @@ def test_failed_and_malformed_critiques_are_absent() -> None:
     for said in (RateLimited(), "[Maybe]"):
         model = Provider(answer=lambda p, said=said: "Jane Austen." if writes(p) else said)
         llm = PromptedReflectionLLM(model)
-        (segment,) = generate(llm, NOVEL)
-        assert (segment["text"], segment["reflections"]) == ("Jane Austen.", [])
+        assert [s["reflections"] for s in generate(llm, NOVEL)] == [[]]
+        result = create_self_rag(llm, lambda query: [NOVEL]).invoke(ASKED)
+        assert result["answer"] == "Jane Austen."
+        assert "evidence was retrieved" in result["notes"][0], "a decision that fails is no end"
     llm = PromptedReflectionLLM(Provider(answer=lambda prompt: RateLimited()))
     with pytest.raises(EngineFailed, match="gave no answer"):
         llm.choose([decision_prompt("Who?")], "Retrieve")

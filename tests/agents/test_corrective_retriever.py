@@ -32,7 +32,7 @@ def test_the_filter_of_a_run_holds() -> None:
     within: Any = {"configurable": {"filter": {"title": "Gold 2."}}}
     retriever = corrective("Gold 1.", "Gold 2.")
     found = [retriever.invoke("Who?", within), asyncio.run(retriever.ainvoke("Who?", within))]
-    inside = StateGraph(MessagesState, context_schema=dict[str, Any])
+    inside = StateGraph(MessagesState, dict[str, Any])
     inside.add_node("ask", lambda state: found.append(retriever.invoke("Who?")) or {"messages": []})
     inside.add_edge(START, "ask")
     inside.compile().invoke({"messages": []}, context=within["configurable"])
