@@ -104,12 +104,13 @@ async def test_scores_from_probabilities() -> None:
     scores = evaluator.score(QUESTION, PASSAGES)
     assert scores == pytest.approx([0.5, -1.0, -0.5])
     assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.625 / 0.875])
-    assert (evaluator.notes(scores), len(model.calls)) == ([], 2)
+    assert (evaluator.notes([1.0, -1.0]), len(model.calls)) == ([], 2)
     assert await ChatEvaluator(model).ascore(QUESTION, PASSAGES) == scores
     thought = [("No, but so: ", 1.0), ("yes", 0.75, {"no": 0.25})]
     thinking = Provider(answer=lambda p: thought, **LOGPROBS)
     evaluator = ChatEvaluator(thinking, prompt="chain_of_thought", passages_per_call=1)
     assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.5])
+    assert evaluator.notes([0.5]) == []
     assert "max_tokens" not in thinking.calls[0][1], "it thinks first"
 
 

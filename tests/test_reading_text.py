@@ -124,6 +124,7 @@ def test_a_text_without_options_and_the_question_for_the_option() -> None:
         ("Answer: 1930\nNo.\nAnswer:\n1931.", "1931.", []),
         ("In 1930? No. [2] In 1931. [1] [3]", "In 1931 [1] [3].", [2, 1, 3]),
         ("The answer: it is hard to say", "The answer: it is hard to say", []),
+        ("It is by J.\nMay it be.", "May it be.", []),
         ("No. Document 1 has J. J. Abrams.", "Document 1 has J. J. Abrams.", [1]),
         ("He is in the U.S. She is in the U.S. Army.", "She is in the U.S. Army.", []),
     ],

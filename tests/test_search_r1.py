@@ -252,19 +252,6 @@ async def test_options_reach_their_nodes() -> None:
     assert queries == ["author of Emma"] * 2
 
 
-@pytest.mark.parametrize(
-    ("setting", "default", "least", "most"),
-    [("max_searches", 4, 0, 50), ("passages", 3, 1, 100), ("passage_characters", 1000, 100, 20000)],
-)
-def test_settings_have_bounds(setting: str, default: int, least: int, most: int) -> None:
-    assert getattr(SearchR1Settings(), setting) == default
-    for value in (least, most):
-        assert getattr(SearchR1Settings.of({setting: value}), setting) == value
-    for value in (least - 1, most + 1):
-        with pytest.raises(BadSettings, match=setting):
-            SearchR1Settings.of({setting: value})
-
-
 def test_a_chat_model_ends_by_words_and_a_failure_is_named() -> None:
     """A reply without tags in the last turn is the answer, without its thoughts."""
     graph = create_search_r1(RunnableLambda(lambda messages: "<think>Hm.</think> Ulm."), retrieve)

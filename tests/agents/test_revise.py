@@ -142,8 +142,14 @@ def test_white_space_in_front_of_an_answer_moves_nothing() -> None:
 def test_a_judge_with_reflection_tokens_costs_a_call_and_counts_against_the_limit() -> None:
     llm = ScriptedLLM(write=str, decision={NONE: 1.0})
     given = {"question": QUESTION, "answer": "It is Rome. It is Bern.", "passages": [BOOK]}
-    result = revise_answer(SupportJudge(llm), settings={"max_model_calls": 1}).invoke(given)
-    assert (result["usage"]["model_calls"], result["stopped"]) == (1, "max_model_calls")
+    # A round judges once, with a retriever twice; a rewriter may take a call for each sentence.
+    rewrite: Any = lambda *_: "It is Oslo."  # noqa: E731
+    for parts, least in (((None, None), 2), ((lambda _: [BIRTH], None), 3), ((None, rewrite), 4)):
+        for most in (least - 1, least):
+            limits = {"max_model_calls": most}
+            result = revise_answer(SupportJudge(llm), *parts, settings=limits).invoke(given)
+            assert (result.get("stopped") is None) == (most == least)
+            assert result["usage"]["model_calls"] <= most
 
 
 def test_a_rewriter_reads_the_sentence_and_what_was_retrieved_first() -> None:

@@ -236,9 +236,10 @@ def test_pdf_pages_have_numbers_and_whole_words(read: Any) -> None:
 
 def test_a_section_is_kept_though_its_id_is_a_word_of_navigation(read: Any) -> None:
     sections = "<section id=cookies><h2>Cookies</h2>14 days.</section><p id=toc>TOC Up"
+    sections += "<div class=section id=share><h2>Share</h2>It is free.</div>"
     found, _ = read("a.html", f"<main><p>{'A line. ' * 20}{sections}</main>")
     texts = " ".join(d.page_content for d in found)
-    assert ("14 days." in texts, "Up" in texts) == (True, False)
+    assert ("14 days." in texts, "free" in texts, "Up" in texts) == (True, True, False)
 
 
 def test_html_main_content_with_tables(read: Any) -> None:

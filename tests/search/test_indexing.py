@@ -31,6 +31,8 @@ def test_a_run_again_does_nothing_and_a_change_replaces(index: Index, docs: Path
     assert "The door is red." not in found(index, "door red")
     (docs / "roof.md").write_text("")
     assert index_paths([docs], index).removed == 1
+    (docs / "door.md").write_bytes(b"PK\0")  # what cannot be read keeps what it had
+    assert (index_paths([docs], index).removed, len(index)) == (0, 1)
 
 
 def test_vanished_files_stay_until_pruned(index: Index, docs: Path) -> None:
