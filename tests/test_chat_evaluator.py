@@ -31,6 +31,7 @@ def test_passages_share_calls() -> None:
     assert evaluator.score(QUESTION, PASSAGES) == [1, -1, 1]
     assert llm.prompts == [grading_prompt("few_shot", QUESTION, PASSAGES)]
     assert "hard labels" in evaluator.notes([1, -1, 1])[0]
+    assert evaluator.notes([0.5, -1]) == [], "these have probabilities"
     evaluator = ChatEvaluator(llm, passages_per_call=4)
     assert evaluator.score(QUESTION, MANY) == [1 if i % 3 else -1 for i in range(9)]
     assert len(llm.prompts) - 1 == evaluator.model_calls(MANY) == 3
@@ -110,7 +111,6 @@ async def test_scores_from_probabilities() -> None:
     thinking = Provider(answer=lambda p: thought, **LOGPROBS)
     evaluator = ChatEvaluator(thinking, prompt="chain_of_thought", passages_per_call=1)
     assert evaluator.score(QUESTION, PASSAGES[:1]) == pytest.approx([0.5])
-    assert evaluator.notes([0.5]) == []
     assert "max_tokens" not in thinking.calls[0][1], "it thinks first"
 
 
