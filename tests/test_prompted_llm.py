@@ -152,7 +152,7 @@ def test_failed_and_malformed_critiques_are_absent() -> None:
         assert [s["reflections"] for s in generate(llm, NOVEL)] == [[]]
         result = create_self_rag(llm, lambda query: [NOVEL]).invoke(ASKED)
         assert result["answer"] == "Jane Austen."
-        assert "evidence was retrieved" in result["notes"][0], "a decision that fails is no end"
+        assert "evidence was retrieved" in result["notes"][0], "it goes on"
     llm = PromptedReflectionLLM(Provider(answer=lambda prompt: RateLimited()))
     with pytest.raises(EngineFailed, match="gave no answer"):
         llm.choose([decision_prompt("Who?")], "Retrieve")

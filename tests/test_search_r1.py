@@ -214,6 +214,10 @@ def test_threads_begin_anew_and_bad_arguments_are_refused() -> None:
         create_search_r1(llm, retrieve, settings={"max_search": 3})
     with pytest.raises(ModelFailed):
         graph.invoke({"question": QUESTION}, THREAD)  # the script has ended
+    bounds = {"max_searches": (4, 0, 50), "passages": (3, 1, 100)}
+    for name, found in {**bounds, "passage_characters": (1000, 100, 20000)}.items():
+        told = SearchR1Settings.model_json_schema()["properties"][name]
+        assert tuple(told[key] for key in ("default", "minimum", "maximum")) == found
 
 
 async def test_options_reach_their_nodes() -> None:

@@ -12,6 +12,7 @@ from selfcorrect_rag.agents.support import (
     Sentence,
     Support,
     SupportJudge,
+    claims_in,
     read_support,
     remove_marks,
     support_prompts,
@@ -152,13 +153,13 @@ def revise_answer(
 
     async def judged(state: Mapping[str, Any], run: Run[Any], answer: str) -> _Version:
         passages, asked = state["passages"], state["question"]
-        claims, prompts = support_prompts(answer, passages, asked)
         if type(known) is SupportJudge:
+            claims, prompts = support_prompts(answer, passages, asked)
             choice = (known.llm.choose, known.llm.achoose, prompts, Group.ISSUP)
             segments = await run.segments(*choice) if prompts else []
             spans = _spans(answer, read_support(claims, segments), support)
         else:
-            given = (answer, passages, known, asked, support)
+            claims, given = claims_in(answer), (answer, passages, known, asked, support)
             spans = await run.call(find_unsupported_spans, afind_unsupported_spans, *given)
         marked = [
             c for c in claims if any(s["start"] < c.end and c.start < s["end"] for s in spans)

@@ -63,8 +63,6 @@ _ESCAPE = re.compile(r"(?ms)(^```.*?^```$)|\\([!-/:-@\[-`{-~])|(?<= ) +(?=\|)")
 _CLOCK = re.compile(r"^1899-12-3[01] | 00:00:00$")
 """Excel's day of a time and time of a day."""
 _INLINE = "a abbr b code em font form i kbd mark q s small span strong sub sup u wbr"
-
-
 NO_TEXT = "no text in it"
 """The reason of a file that was read and has none."""
 

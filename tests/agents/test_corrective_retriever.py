@@ -32,9 +32,8 @@ def test_the_filter_of_a_run_holds() -> None:
     within: Any = {"configurable": {"filter": {"title": "Gold 2."}}}
     retriever = corrective("Gold 1.", "Gold 2.")
     found = [retriever.invoke("Who?", within), asyncio.run(retriever.ainvoke("Who?", within))]
-    inside = StateGraph(MessagesState, dict[str, Any])
+    inside = StateGraph(MessagesState, dict[str, Any]).add_edge(START, "ask")
     inside.add_node("ask", lambda state: found.append(retriever.invoke("Who?")) or {"messages": []})
-    inside.add_edge(START, "ask")
     inside.compile().invoke({"messages": []}, context=within["configurable"])
     assert [[d.page_content for d in some] for some in found] == [["Gold 2."]] * 3
 

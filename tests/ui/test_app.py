@@ -50,9 +50,8 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClie
     monkeypatch.setattr("selfcorrect_rag.ui.app.Parts", Scripted)
     Scripted.gate = threading.Event()
     Scripted.gate.set()
-    app = make_app(
-        ServingConfig(weight_isrel=0.5), RunStore(tmp_path / "runs.sqlite"), ["127.0.0.1"]
-    )
+    config, store = ServingConfig(weight_isrel=0.5), RunStore(tmp_path / "runs.sqlite")
+    app = make_app(config, store, ["127.0.0.1"])
     with TestClient(app, base_url=HOST) as made:
         yield made
 
