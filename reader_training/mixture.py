@@ -20,7 +20,7 @@ from reader_training.written import written_rows
 SHARES = {"nq": 3.0, "qed": 3.0, "fairytaleqa": 1.0, "covidqa": 0.7}
 SHARES |= {"retrieved: popqa": 6.0, "retrieved: triviaqa": 6.0, "retrieved: multihop": 2.0}
 """How often a row of a source comes."""
-WRITTEN = 2.0
+WRITTEN = 1.5
 """The same for rows written for this training."""
 DRAWN = 1000
 """Rows that are drawn at once, and retrieved for in one batch."""

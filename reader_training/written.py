@@ -4,9 +4,10 @@ notes: `reader_training/questions`.
 A line of ``manuals.jsonl`` holds ``file``, ``question``, ``answer`` and ``near``: some words of the
 sentence that answers, so that the place is found. No text of the files is copied here: they are
 read where they stand, and a line whose file is not on this machine, or says it no longer, is left
-out. ``wikipedia.jsonl`` has ``title`` in the place of ``file``; its pages are in ../shared/data.
+out. ``wikipedia.jsonl`` has ``title`` in the place of ``file``; its pages are in ../shared/data, as
+are the passages of ``retrieved.jsonl``, which were retrieved for questions of splits 0 and 1.
 A line of ``notes.jsonl`` holds ``title``, ``text`` and ``asked``, pairs of question and answer: an
-assistant wrote texts and questions. An empty answer: the text does not say.
+assistant wrote texts and questions. An empty answer: the passage around ``near`` does not say.
 """
 
 import re
@@ -17,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from reader_training.installed import Place, text_of
-from reader_training.rows import HELD_OUT, QUESTIONS, Row, Split, drawn, encyclopedia, lines
+from reader_training.rows import (
+    HELD_OUT,
+    QUESTIONS,
+    Row,
+    Split,
+    drawn,
+    encyclopedia,
+    lines,
+    retrieved,
+)
 
 AROUND = 700
 """Characters of a passage before and behind the place that answers, and then to the line's end."""
@@ -43,6 +53,11 @@ def _all_rows(folder: Path) -> Iterator[Row]:
     for found in lines(folder / "wikipedia.jsonl"):
         if text := pages.get(found["title"], ""):
             yield from _rows(found, found["title"], text, "written: wikipedia")
+    seen = [passage for row in retrieved(0, 1) for passage in row.passages]
+    for found in lines(folder / "retrieved.jsonl"):
+        named = (text for title, text in seen if title == found["title"])
+        if text := next((text for text in named if found["near"] in text), ""):
+            yield from _rows(found, found["title"], text, "written: retrieved")
     for found in lines(folder / "notes.jsonl"):
         for question, answer in found["asked"]:
             row = {"question": question, "answer": answer, "near": answer}
@@ -62,7 +77,9 @@ def file_text(file: str) -> str:
 
 def _rows(found: dict[str, Any], title: str, text: str, source: str) -> Iterator[Row]:
     if not found["answer"]:
-        yield Row(found["question"], title, _passage(text, 0), (), source)
+        at = place(text, found["near"], found["near"]) if found["near"] else 0
+        if at >= 0:
+            yield Row(found["question"], title, _passage(text, at), (), source)
     elif (at := place(text, found["answer"], found["near"])) >= 0:
         passage = _passage(text, at)
         answer = " ".join(found["answer"].split())

@@ -86,7 +86,7 @@ def test_no_question_of_splits_2_and_3_is_trained_on_and_split_3_calibrates_noth
     kept = {asked.question.lower() for asked in retrieved(2, 3)}
     written_questions = {
         row["question"].lower()
-        for name in ("manuals", "wikipedia")
+        for name in ("manuals", "wikipedia", "retrieved")
         for row in lines(QUESTIONS / f"{name}.jsonl")
     }
     assert not kept & ({row.question.lower() for row in real_rows().train} | written_questions)
@@ -145,6 +145,8 @@ def test_the_place_of_an_answer_is_nearest_to_its_words(answer: str, near: str, 
 
 def test_written_questions_become_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(written, "encyclopedia", lambda: [("Ann Lee", "Ann Lee is from Faro.")])
+    asked_of = Retrieved("?", (), [("Ann", "Ann ran."), ("Ann", "Ann sang.")], "popqa")
+    monkeypatch.setattr(written, "retrieved", lambda *splits: [asked_of] * (splits == (0, 1)))
     file = tmp_path / "copyit.txt"
     long = "\n".join(f"Nothing of note in line {k}." for k in range(200))
     file.write_text(f"{TEXT}{long}\n", encoding="utf-8")
@@ -154,18 +156,23 @@ def test_written_questions_become_rows(tmp_path: Path, monkeypatch: pytest.Monke
         {**asked, "file": str(file)},
         {**asked, "file": str(tmp_path / "gone.txt")},
         {**asked, "file": str(file), "answer": "90 seconds"},
-        {**asked, "file": str(file), "answer": ""},
+        {**asked, "file": str(file), "answer": "", "near": "of note in line 150."},
+        {**asked, "file": str(file), "answer": "", "near": "says no longer"},
     )
     page = {**asked, "title": "Ann Lee", "answer": "Faro", "near": "is from"}
     write(tmp_path / "wikipedia.jsonl", page)
+    asked = {"question": "When did Ann sing?", "title": "Ann", "answer": "", "near": "Ann sang"}
+    write(tmp_path / "retrieved.jsonl", asked, {**asked, "near": "Ann slept"})
     about = {"title": "n.md", "text": "At noon.", "asked": [["When?", "noon"], ["Why?", ""]]}
     write(tmp_path / "notes.jsonl", about)
     train, held_out = written_rows(tmp_path)
-    manual, none, wiki, note, unanswered = [*train, *held_out]
+    manual, none, wiki, sang, note, unanswered = [*train, *held_out]
     assert (manual.title, manual.answers) == ("copyit", ("40 seconds",))
     assert manual.passage.startswith(" ".join(TEXT.split()))
     assert AROUND < len(manual.passage) < AROUND + 120
     assert (none.answers, none.source) == ((), "written: manuals")
+    assert "line 149." in none.passage
+    assert sang == ("When did Ann sing?", "Ann", "Ann sang.", (), "written: retrieved")
     faro = "Ann Lee is from Faro."
     assert wiki == ("How long?", "Ann Lee", faro, ("Faro",), "written: wikipedia")
     assert note == ("When?", "n.md", "At noon.", ("noon",), "written: notes")
