@@ -132,7 +132,7 @@ class Output(TypedDict, total=False):
     original_question: str
     messages: Annotated[list[AnyMessage], BinaryOperatorAggregate(list, add_messages)]
     answer: str
-    """Plain text, without citation marks."""
+    """Plain text, without citation marks but those that InstructRAG's model writes."""
     cited_answer: str
     """The answer with ``[n]`` after each part that cites a text."""
     citations: list[Citation]

@@ -1,6 +1,7 @@
 """Tiny models and tokenizers made here: no downloads, no network."""
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,23 +35,24 @@ with suppress(ImportError):  # vLLM's environment goes without
         settings.load_profile("even")
 
 SPECIAL = ["<pad>", "<s>", "</s>", *CONTROL_TOKENS]
+MERGES = [("t", "h"), ("th", "e"), ("i", "n"), ("Ġ", "the"), ("[", "R"), ("e", "l"), ("o", "r")]
 
 
-def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+def byte_level_tokenizer(
+    special: Sequence[str] = SPECIAL, merges: Any = MERGES, pad: str = "<pad>"
+) -> PreTrainedTokenizerFast:
     """GPT-2 style: bytes, with a few merges so that borders matter."""
     vocabulary = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    merges = [("t", "h"), ("th", "e"), ("i", "n"), ("Ġ", "the"), ("[", "R"), ("e", "l"), ("o", "r")]
     for left, right in merges:
         vocabulary.setdefault(left + right, len(vocabulary))
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[*merges]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    special = [AddedToken(token, special=True, normalized=False) for token in SPECIAL]
-    tokenizer.add_special_tokens(special)
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in special])
     begin = [("<s>", tokenizer.token_to_id("<s>"))]
     tokenizer.post_processor = TemplateProcessing("<s> $A", "<s> $A $B", begin)
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token=pad
     )
 
 

@@ -162,7 +162,8 @@ def test_nodes_that_call_are_retried_and_cached_unless_they_answer_or_search(nam
         kind = GRAPH_SETTINGS[name].graph.replace("-", "")
         assert [s.__name__ for s in schemas] == ["Input", f"{kind}Output", f"{kind}Settings"]
         assert graph.name == name
-        assert {n for n in nodes if nodes[n].retry_policy == policy} == retried
+        assert {n for n in nodes if nodes[n].retry_policy} == retried
+        assert all(nodes[n].retry_policy.max_attempts == 2 for n in retried)
         assert {n for n in nodes if nodes[n].cache_policy} == cached
         assert all(nodes[n].retry_policy is None for n in nodes.keys() - retried)
         source = "knowledge" if name == "self_crag" else "passages"
@@ -251,10 +252,6 @@ def test_a_strip_filter_of_ones_own(recwarn: pytest.WarningsRecorder) -> None:
         run(graph)
     gc.collect()
     assert not [w for w in recwarn if "never awaited" in str(w.message)]
-    with pytest.raises(EvaluatorFailed, match="the strip filter raised ZeroDivisionError"):
-        run(make("crag", **options, strip_filter=lambda question, strips: 1 / 0))
-    with pytest.raises(EvaluatorFailed, match="gave 0 values for 2 strips"):
-        run(make("crag", **options, strip_filter=lambda question, strips: []))
 
 
 @FORMS

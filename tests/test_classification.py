@@ -230,9 +230,9 @@ def test_blocks_of_a_message() -> None:
         {"type": "reasoning", "reasoning": "Document [2]?", "text": "Document [2]?"},
         {"type": "thinking", "thinking": "No."},
         {"type": "text", "text": "Opened in 1931 [1]."},
-        "So it was.",
+        " So it was.",
     ]
-    assert chat_model.written_text(AIMessage(blocks)) == "Opened in 1931 [1].\nSo it was."
+    assert chat_model.written_text(AIMessage(blocks)) == "Opened in 1931 [1]. So it was."
     assert chat_model.written_text("a\ud800") == "a\ufffd"
 
 

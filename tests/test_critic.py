@@ -1,13 +1,11 @@
 """The critic: labels by constrained greedy decoding, on any engine, and its training examples."""
 
-import json
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
@@ -15,16 +13,12 @@ from selfcorrect_rag.models import Completion, Engine, Request
 from selfcorrect_rag.models.critic import Critic, CriticInput, CriticTokenizer, critic_input
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.reflection import TOKENS
-from tests.conftest import byte_level_tokenizer, random_model
+from tests.conftest import SPECIAL, byte_level_tokenizer, random_model
 
 
 def spelling_tokenizer() -> PreTrainedTokenizerFast:
     """A tokenizer without control tokens, as a critic's: it spells them letter by letter."""
-    state = json.loads(byte_level_tokenizer().backend_tokenizer.to_str())
-    state["added_tokens"] = state["added_tokens"][:3]
-    made = Tokenizer.from_str(json.dumps(state))
-    names = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
-    return PreTrainedTokenizerFast(tokenizer_object=made, **names)
+    return byte_level_tokenizer(SPECIAL[:3])
 
 
 WORDS = spelling_tokenizer()

@@ -55,6 +55,7 @@ def names(nodes: Iterator[ast.AST]) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
             yield str(node.module)
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 

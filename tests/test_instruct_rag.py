@@ -194,6 +194,7 @@ def test_the_question_asked_is_no_demonstration(selection: str) -> None:
         ([], {"prompt_mode": "icl"}, "give create_instruct_rag some"),
         ([{"question": "Who?", "answers": ["A"]}], {}, "with a question and rationale"),
         ([DEMONSTRATIONS[0] | {"answers": []}], {"prompt_mode": "few_shot"}, "and answers"),
+        ([DEMONSTRATIONS[0] | {"answers": "Jo"}], {"prompt_mode": "few_shot"}, "a list of texts"),
         ([{"rationale": "R"}], {}, "demonstration 1 has no question or no rationale"),
         ("demos.jsonl", {"prompt_mode": "icl"}, "demonstration 1 has no question or no rationale"),
     ],

@@ -6,6 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.test_dependencies import names as imported_by
+from tests.test_dependencies import tree
+
 PACKAGE = Path(__file__).resolve().parents[1] / "selfcorrect_rag"
 CORE = (
     *("self_rag", "crag", "self_crag", "instruct_rag", "reflection", "thresholds", "state"),
@@ -39,20 +42,7 @@ def imports() -> dict[str, set[str]]:
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return {name: _imported(path, set(names)) for name, path in names.items()}
-
-
-def _imported(path: Path, names: set[str]) -> set[str]:
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: a relative import"
-            of = str(node.module)
-            whole = (f"{of}.{alias.name}" for alias in node.names)
-            found |= {name if name in names else of for name in whole}
-    return found
+    return {name: set(imported_by(ast.walk(tree(path)))) for name, path in names.items()}
 
 
 IMPORTS = imports()

@@ -153,6 +153,7 @@ def test_a_node_alone_names_what_its_state_lacks() -> None:
         (RetrievalFailed, 2),
         (lambda error: False, 1),
         (lambda error: isinstance(error, RetrievalFailed), 2),
+        (ConnectionError, 2),
     ],
 )
 def test_a_node_recovers_at_once_from_what_is_not_retried(retry_on: Any, calls: int) -> None:
@@ -160,7 +161,7 @@ def test_a_node_recovers_at_once_from_what_is_not_retried(retry_on: Any, calls: 
 
     def step(state: Any, run: Run[Any]) -> Any:
         tries.append(1)
-        raise RetrievalFailed("down")
+        raise RetrievalFailed("down") from ConnectionError("refused")
 
     node = Node("tries", step, Settings(), lambda state, run, fault: {"notes": ["recovered"]})
     graph = StateGraph(SelfRAGState)
@@ -180,6 +181,16 @@ def test_a_graph_pauses_where_it_is_told(option: str, following: str) -> None:
     graph = make(named("red"), None, **pausing)
     graph.invoke(QUESTION, THREAD)
     assert graph.get_state(THREAD).next == (following,)
+
+
+@pytest.mark.parametrize("passages", [[], [document("A")]])
+def test_a_person_may_take_away_what_was_retrieved(passages: list[Document]) -> None:
+    pausing = {"interrupt_after": ["retrieve"], "checkpointer": InMemorySaver()}
+    graph = make(named("red"), None, "A", "B", **pausing)
+    graph.invoke(QUESTION, THREAD)
+    graph.update_state(THREAD, {"passages": passages})
+    read = [each["passage"] for each in graph.invoke(None, THREAD)["candidates"]]
+    assert read == ([0] if passages else [None])
 
 
 def test_a_note_says_which_documents_were_cut() -> None:

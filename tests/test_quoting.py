@@ -3,6 +3,7 @@
 import sys
 import unicodedata
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import cache, partial
 from random import Random
 from typing import Any, get_args
@@ -99,7 +100,7 @@ def built(builder: str, text: str, title: str = "A title", passage: str | None =
     made = builders(text, title, text if passage is None else passage)[builder]()
     if isinstance(made, list):
         return "\n".join(message.content for message in made)
-    return made if isinstance(made, str) else made.to_string()
+    return made if isinstance(made, str) else deepcopy(made.to_string())
 
 
 FIELDS = ("answer", "critiques", "passages", "critic", *CRITIQUE_PROMPTS)

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langchain_core.caches import InMemoryCache
 from langchain_core.documents import Document
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
+from langchain_core.language_models.fake_chat_models import FakeListChatModel, GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
 
 from selfcorrect_rag import create_crag, create_instruct_rag, create_self_rag
 from selfcorrect_rag.nodes import write_answer
@@ -25,7 +27,7 @@ from selfcorrect_rag.settings import PROTOCOL
 from selfcorrect_rag.state import Citation, Segment
 from tests.crag_runs import WordEvaluator
 from tests.nodes.parts import candidate
-from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, document, segment
+from tests.scripted import FULL, RELEVANT, THREAD, USEFUL, ScriptedLLM, document, segment
 from tests.test_faults import FORMS, stream
 
 ASKED: Any = {"messages": [("user", "Who?")]}
@@ -158,6 +160,14 @@ def test_a_model_that_gives_its_messages_no_id_streams_nothing_itself() -> None:
         assert [a["title"] for a in chunk.content[0].get("annotations", ())] == cited
         assert (chunk.response_metadata, chunk.usage_metadata) == ({"output_version": "v1"}, None)
         assert said.id is None
+
+
+def test_a_models_cache_does_not_cost_the_reply() -> None:
+    model = GenericFakeChatModel(messages=iter([AIMessage("Yes.")]), cache=InMemoryCache())
+    made = create_crag(model, lambda _: [A], WordEvaluator(), checkpointer=InMemorySaver())
+    for _ in range(2):
+        said = made.invoke({"messages": [("user", "Who?")]}, THREAD)["messages"]
+        assert (said[-1].type, said[-1].text) == ("ai", "Yes.")
 
 
 A = document("A", "The door is red. It is old.")

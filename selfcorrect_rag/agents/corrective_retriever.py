@@ -3,10 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForRetrieverRun,
-    CallbackManagerForRetrieverRun,
-)
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
@@ -73,21 +69,13 @@ class CorrectiveRetriever(BaseRetriever):
         return await super().ainvoke(input, config, run=_within_filter(config))
 
     def _get_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: CallbackManagerForRetrieverRun,
-        run: RunnableConfig | None = None,
+        self, query: str, *, run_manager: Any, run: RunnableConfig | None = None
     ) -> list[Document]:
         within = patch_config(run, callbacks=run_manager.get_child())
         return _documents(self._graph.invoke({"question": query}, within, context={}))
 
     async def _aget_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: AsyncCallbackManagerForRetrieverRun,
-        run: RunnableConfig | None = None,
+        self, query: str, *, run_manager: Any, run: RunnableConfig | None = None
     ) -> list[Document]:
         within = patch_config(run, callbacks=run_manager.get_child())
         return _documents(await self._graph.ainvoke({"question": query}, within, context={}))

@@ -42,13 +42,8 @@ class CitationMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def after_model(self, state: AgentState[Any], runtime: Runtime[Any]) -> dict[str, Any] | None:
         messages: Sequence[AnyMessage] = state["messages"]
         asked = max((i for i, m in enumerate(messages) if isinstance(m, HumanMessage)), default=0)
-        artifacts = [m.artifact for m in messages[asked:] if isinstance(m, ToolMessage)]
-        cited = {
-            (citation["number"], citation["text"]): citation
-            for artifact in artifacts
-            if isinstance(artifact, Mapping) and "original_question" in artifact
-            for citation in artifact["citations"]
-        }
+        found = [c for message in messages[asked:] for c in _cited_by(message) or ()]
+        cited = {(citation["number"], citation["text"]): citation for citation in found}
         uses = Counter(number for number, _ in cited)
         return _annotated(state, [each for each in cited.values() if uses[each["number"]] == 1])
 
@@ -155,6 +150,13 @@ class RevisionMiddleware(AgentMiddleware[RevisedState, Any, Any]):
         return given and _revised(state, await self._reviser.ainvoke(given))
 
 
+def _cited_by(message: AnyMessage) -> list[Any] | None:
+    """Return the citations of a graph as a tool; None of any other message."""
+    artifact: Any = message.artifact if isinstance(message, ToolMessage) else None
+    is_ours = isinstance(artifact, Mapping) and "original_question" in artifact
+    return artifact["citations"] if is_ours else None
+
+
 def _to_revise(state: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return question, answer and evidence of the turn; None if the message is not an answer."""
     messages: Sequence[AnyMessage] = state["messages"]
@@ -164,12 +166,10 @@ def _to_revise(state: Mapping[str, Any]) -> dict[str, Any] | None:
     cited = [*_shown(state["grounding"])] if "grounding" in state else []
     passages = []
     for message in messages[asked:]:
-        if isinstance(message, ToolMessage):
-            artifact: Any = message.artifact
-            if isinstance(artifact, Mapping) and "original_question" in artifact:
-                cited += artifact["citations"]
-            else:
-                passages.append(Document(as_text(message.content)))
+        if (of_tool := _cited_by(message)) is not None:
+            cited += of_tool
+        elif isinstance(message, ToolMessage):
+            passages.append(Document(as_text(message.content)))
     passages += [Document(c["text"], metadata={"title": c["title"]}) for c in cited]
     question = as_text(messages[asked].content)
     return {"question": question, "answer": last.text, "passages": passages}
@@ -199,7 +199,6 @@ def _turn(state: GroundedState) -> dict[str, Any]:
 
 
 def _last_question(messages: Sequence[AnyMessage]) -> int:
-    """Return the index of the user's last message."""
     human = [i for i, message in enumerate(messages) if isinstance(message, HumanMessage)]
     if not human:
         raise NoQuestion("there is nothing to ground: give the agent a human message")

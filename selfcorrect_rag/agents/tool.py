@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import patch_config
 from langchain_core.tools import StructuredTool, ToolException
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel, Field
@@ -16,6 +17,7 @@ from selfcorrect_rag.settings import Settings
 
 Graph = CompiledStateGraph[Any, Any, Any, Any]
 Context = Settings | Mapping[str, Any] | None
+MOST_STEPS = 10_000  # an agent's limit counts the agent's own
 DESCRIPTION = (
     "Answers a question from documents and names the passages that the answer rests on. Cite them "
     "by their numbers. Ask one question at a time, in words that stand alone."
@@ -54,14 +56,16 @@ def as_tool(
 
     def ask(question: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
         try:
-            result = inner.invoke({"question": question}, config, context=settings)
+            within = patch_config(config, recursion_limit=MOST_STEPS)
+            result = inner.invoke({"question": question}, within, context=settings)
         except SelfCorrectError as error:  # for the model to read
             raise ToolException(str(error)) from error
         return _content_and_artifact(question, result)
 
     async def aask(question: str, config: RunnableConfig) -> tuple[str, dict[str, Any]]:
         try:
-            result = await inner.ainvoke({"question": question}, config, context=settings)
+            within = patch_config(config, recursion_limit=MOST_STEPS)
+            result = await inner.ainvoke({"question": question}, within, context=settings)
         except SelfCorrectError as error:
             raise ToolException(str(error)) from error
         return _content_and_artifact(question, result)

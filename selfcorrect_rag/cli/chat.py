@@ -38,7 +38,6 @@ def chat_command(graph: str, **options: Any) -> None:
 
 
 def _next_question() -> str:
-    """Read the next question; empty at the end of the input."""
     clear_line()
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:

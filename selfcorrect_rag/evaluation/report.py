@@ -190,7 +190,6 @@ def draw_curve(curve: Sequence[Sequence[Any]]) -> str:
 
 
 def _draw(salt: str, plot: Callable[[Any], None]) -> str:
-    """Return what ``plot`` draws as SVG in base64."""
     matplotlib, figures = require("matplotlib", "eval"), require("matplotlib.figure", "eval")
     options = {"svg.hashsalt": salt, "svg.fonttype": "none", "text.parse_math": False}
     with matplotlib.rc_context(options):

@@ -4,15 +4,18 @@ No model is asked. In short form and in closed sets this is exact. In long form 
 continue a beam that the run did not write: such a question is left out, not guessed.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from selfcorrect_rag.evaluation.methods import Spec, labelled_options
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
+from selfcorrect_rag.nodes.beam_select import selected
+from selfcorrect_rag.nodes.generate_and_critique import scored
+from selfcorrect_rag.nodes.limits import first_beams
 from selfcorrect_rag.prompts.reading import closed_answer, is_refusal
-from selfcorrect_rag.reflection import ScoredSegment, best_path_score, path_score
+from selfcorrect_rag.reflection import best_path_score, path_score, segment_terms
 from selfcorrect_rag.settings import SelfRAGSettings
+from selfcorrect_rag.state import Beam, Candidate
 
 Candidates = Sequence[Mapping[str, Any]]
 Path = tuple[int, ...]
@@ -57,85 +60,62 @@ def reweigh(question: Question, outcome: Outcome, settings: Any) -> Outcome | No
 def choose(
     candidates: Candidates, settings: SelfRAGSettings, options: Sequence[str] = ()
 ) -> tuple[str, Path] | None:
-    """Choose among the candidates of a run: the answer, and the indices of its candidates.
+    """Choose among the candidates of a run as ``beam_select`` does: the answer, and the indices of
+    its candidates.
 
     ``options`` are those of a closed set, if the settings name none. None if a path that might be
     better was not continued.
     """
-    allowed = list(settings.options) or list(options)
-    if settings.closed or allowed:
-        return _choose_option(candidates, allowed, settings)
-    path = _choose_path(candidates, settings)
-    return None if path is None else (" ".join(candidates[i]["text"] for i in path), path)
-
-
-def scored_segment(candidate: Mapping[str, Any]) -> ScoredSegment:
-    """Return what the score of a candidate is made of."""
-    retrieved = candidate["step"] == "retrieve"
-    return ScoredSegment(candidate["critique"], candidate["sequence_probability"], retrieved)
-
-
-def _choose_option(
-    candidates: Candidates, options: Sequence[str], settings: SelfRAGSettings
-) -> tuple[str, Path]:
-    """The option whose candidates' scores sum to most (section 3.3), and its best candidate."""
-    rule = settings.weights, settings.path_rule
-    scores = [path_score([scored_segment(candidate)], *rule) for candidate in candidates]
-    allowed = [i for i, c in enumerate(candidates) if not c["dropped"]] or range(len(candidates))
-    backing: dict[str, list[int]] = {}
-    for i in allowed:
-        answer = closed_answer(candidates[i]["text"], options)
-        if answer is not None:
-            backing.setdefault(answer, []).append(i)
-    if not backing:
-        best = max(allowed, key=lambda i: (bool(candidates[i]["text"]), scores[i]))
-        return str(candidates[best]["text"]), (best,)
-    answer = max(backing, key=lambda option: math.fsum(scores[i] for i in backing[option]))
-    return answer, (max(backing[answer], key=lambda i: scores[i]),)
-
-
-def _choose_path(candidates: Candidates, settings: SelfRAGSettings) -> Path | None:
-    """The best path of the beam search (section 3.3) over what was written; None if a path that
-    might have been better was not continued."""
-    children: dict[int | None, list[int]] = {}
-    for i, candidate in enumerate(candidates):
-        children.setdefault(candidate["parent"], []).append(i)
-    ran = tuple(i for i, candidate in enumerate(candidates) if candidate["chosen"])
-    segments = [scored_segment(candidate) for candidate in candidates]
-    rule = settings.weights, settings.path_rule
-
-    def score(path: Path) -> float:
-        return path_score([segments[i] for i in path], *rule)
-
-    def may_beat(path: Path, best: float, further: int) -> bool:
-        return best_path_score([segments[i] for i in path], further, *rule) > best
-
-    going: list[Path] = [()]
-    ended: list[Path] = []
-    unwritten: list[tuple[Path, int]] = []
+    if options and not settings.options:
+        settings = settings.model_copy(update={"options": tuple(options)})
+    written, update = rescored(candidates, settings), dict[str, Any]()
+    places = {id(candidate): i for i, candidate in enumerate(written)}
+    ran = [candidate for candidate in written if candidate["chosen"]]
+    beams, unwritten = first_beams({"beams": []}), list[tuple[Beam, int]]()
     for depth in range(settings.depth):
-        further, new = settings.depth - depth - 1, list[Path]()
-        for path in going:
-            written = children.get(path[-1] if path else None, [])
-            allowed = [(*path, i) for i in written if not candidates[i]["dropped"]]
-            new += allowed
-            if path and (path == ran or (written and not allowed)):
-                ended.append(path)  # the run was cut here, or all continuations were dropped
-            elif path and not written:
-                unwritten.append((path, further + 1))
-        if not (new or ended or unwritten):  # every first segment was dropped
-            return (max(children[None], key=lambda i: (bool(candidates[i]["text"]), score((i,)))),)
-        ended += [p for p in new if candidates[p[-1]]["next"] is None]
-        open_paths = [p for p in new if candidates[p[-1]]["next"] is not None]
-        if not further:
-            ended += open_paths
+        racing, new = list[Beam](), list[Candidate]()
+        for beam in beams:
+            path = beam["segments"]
+            parent = places[id(path[-1])] if path else None
+            following = [c for c in written if c["parent"] == parent and beam["next"]]
+            if beam["next"] and not following and path != ran:
+                unwritten.append((beam, settings.depth - depth))
+                continue
+            # Without another segment the run was cut here.
+            racing.append(beam if following else Beam({**beam, "next": None}))
+            for candidate in following:
+                candidate["beam"] = len(racing) - 1
+            new += following
+        beams = racing
+        if not new:
             break
-        best_ended = max(map(score, ended), default=-math.inf)
-        open_paths = [p for p in open_paths if not ended or may_beat(p, best_ended, further)]
-        going = sorted(open_paths, key=score, reverse=True)[: settings.beam_width]
-        if not going:
-            break
-    best_ended = max(map(score, ended), default=-math.inf)
-    if not ended or any(may_beat(path, best_ended, further) for path, further in unwritten):
+        update = selected(racing, settings, new)
+        beams = update["beams"]
+    best = max(beams, key=lambda beam: beam["score"], default=None)
+    rule = settings.weights, settings.path_rule
+    if best is None or any(
+        best_path_score(scored(beam["segments"]), further, *rule) > best["score"]
+        for beam, further in unwritten
+    ):
         return None
-    return max(ended, key=score)
+    option = next(iter(update.get("options", ())), None)  # of a closed set: it is the answer
+    answer = " ".join(segment["text"] for segment in best["segments"])
+    return option or answer, tuple(places[id(segment)] for segment in best["segments"])
+
+
+def rescored(candidates: Candidates, settings: SelfRAGSettings) -> list[Candidate]:
+    """Return the candidates with the scores that these weights give."""
+    found: list[Any] = []
+    for given in candidates:
+        said = given.get("option") or closed_answer(given["text"], settings.options)
+        candidate: Any = {**given, "option": said}
+        found.append(candidate)
+        path: list[Candidate] = [candidate]
+        while (parent := path[0]["parent"]) is not None:
+            path.insert(0, found[parent])
+        segments = scored(path)
+        terms = segment_terms(segments[-1].critique, segments[-1].sequence, settings.weights)
+        candidate["terms"] = terms
+        candidate["score"] = sum(term["weight"] * term["value"] for term in terms)
+        candidate["path_score"] = path_score(segments, settings.weights, settings.path_rule)
+    return found

@@ -293,11 +293,9 @@ class Run(NamedTuple):
 
     @property
     def methods(self) -> list[str]:
-        """The names of the methods, in order."""
         return list(dict.fromkeys(outcome.method for outcome in self.outcomes))
 
     def of(self, method: str) -> list[Outcome]:
-        """The outcomes of a method, in the order of the questions."""
         return [outcome for outcome in self.outcomes if outcome.method == method]
 
 
@@ -334,7 +332,6 @@ def outcome_of(
 
 
 def outcome_from(row: Mapping[str, Any]) -> Outcome:
-    """The outcome of a row of ``rows.jsonl``."""
     known: dict[str, Any] = {name: row[name] for name in Outcome._fields if name in row}
     known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
     return Outcome(**known)

@@ -138,7 +138,8 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
 
 # Calls
 
-_CONFIG = RunnableConfig(tags=["nostream"])  # these calls are not part of the streamed answer
+QUIET = RunnableConfig(tags=["nostream"])
+"""The config of calls that are not part of the streamed answer."""
 ModelCall = tuple[Runnable[Any, Any], Any]
 """A model, perhaps with bound options, and its input."""
 
@@ -181,7 +182,7 @@ def run(calls: Calls[Result], max_concurrency: int) -> Result:
     def make(call: ModelCall) -> CallResult:
         model, prompt = call
         try:
-            return CallResult(model.invoke(prompt, _CONFIG), None)
+            return CallResult(model.invoke(prompt, QUIET), None)
         except Exception as error:
             return CallResult(None, error)
 
@@ -202,7 +203,7 @@ async def arun(calls: Calls[Result], max_concurrency: int) -> Result:
         model, prompt = call
         async with semaphore:
             try:
-                return CallResult(await model.ainvoke(prompt, _CONFIG), None)
+                return CallResult(await model.ainvoke(prompt, QUIET), None)
             except Exception as error:
                 return CallResult(None, error)
 

@@ -167,7 +167,6 @@ class ChatClassifier:
         return await arun(self.calls(classifications), self.max_concurrency)
 
     def calls(self, classifications: Sequence[Classification]) -> Calls[list[ClassificationResult]]:
-        """Make the calls of :meth:`classify`."""
         every = [
             ClassificationResult(task, [None] * len(task.fields), []) for task in classifications
         ]
@@ -237,7 +236,6 @@ def _is_supported(mode: Mode, result: CallResult) -> bool:
 
 
 def _schema(task: Classification) -> dict[str, Any]:
-    """Return a JSON schema with a property for each field."""
     properties = {
         f"label_{number}": {
             "type": "string",
@@ -264,7 +262,6 @@ def _reminder(task: Classification) -> str:
 
 
 def _read_structured(task: Classification, result: CallResult) -> list[Prediction | None]:
-    """Return the predictions of a structured output, by field."""
     parsed = result.answer.get("parsed")
     given = parsed if isinstance(parsed, Mapping) else {}
     predictions: list[Prediction | None] = []

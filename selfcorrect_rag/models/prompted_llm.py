@@ -180,7 +180,6 @@ class PromptedReflectionLLM(ReflectionLLM):
 
 
 def _refuse_errors(errors: Sequence[Exception | None]) -> None:
-    """Raise EngineFailed if no prompt of a batch was answered."""
     if errors and errors[0] and None not in errors:
         message = f"the model gave no answer ({describe_error(errors[0])})"
         raise EngineFailed(message, RESUME_HINT) from errors[0]
@@ -234,7 +233,6 @@ class _Pending:
         )
 
     def take_text(self, result: CallResult, stop: Sequence[str]) -> None:
-        """Record the text of a call."""
         text = result.text
         if was_cut(result.message) or len(text) > LONGEST_ANSWER:
             text, self.finish_reason = text[:LONGEST_ANSWER], "length"

@@ -50,10 +50,12 @@ def generate_and_critique(
     async def step(state: Mapping[str, Any], run: Run[SelfRAGSettings]) -> Update:
         if is_ended(state):  # a retriever or an evaluator that failed late has ended the beams
             return {}
-        settings, passages = run.settings, state[source]
-        beams, known = first_beams(state, range(len(passages))), state["candidates"]
+        settings, passages, number = run.settings, state[source], len(state[source])
+        beams, known = first_beams(state, range(number)), state["candidates"]
         if source == "knowledge":  # all of it, for each beam that wants evidence (appendix B.2)
-            beams = [{**beam, "retrieved": [*range(len(passages))]} for beam in beams]
+            beams = [{**beam, "retrieved": [*range(number)]} for beam in beams]
+        # A person may have taken away what was retrieved.
+        beams = [{**b, "retrieved": [i for i in b["retrieved"] if i < number]} for b in beams]
         requests, is_critiqued, limit, wanted = _batch(model, {**state, "beams": beams}, settings)
         question = question_text(state["question"], settings.instruction)
         prompts = await run.compute(

@@ -141,10 +141,7 @@ class Run(Generic[S]):
         info = None if self._runtime is None else self._runtime.execution_info
         if policy is None or info is None or info.node_attempt >= policy.max_attempts:
             return False
-        wanted: Any = policy.retry_on
-        if isinstance(wanted, type) or not callable(wanted):
-            return isinstance(fault, wanted if isinstance(wanted, type) else tuple(wanted))
-        return bool(wanted(fault))
+        return bool(cast(Callable[[BaseException], bool], policy.retry_on)(fault))
 
 
 Step = Callable[[Any, Run[Any]], Update | Coroutine[Any, Any, Update]]
@@ -280,8 +277,21 @@ def add_node(
     defer: bool = False,
 ) -> None:
     """Add a node under its own name; its faults are retried before it handles them."""
-    node.retry_policy, cached = retry_policy, cache_policy or None
-    graph.add_node(node, retry_policy=retry_policy, cache_policy=cached, defer=defer)
+    policy = retry_policy and retry_policy._replace(retry_on=_or_cause(retry_policy.retry_on))
+    node.retry_policy = policy
+    graph.add_node(node, retry_policy=policy, cache_policy=cache_policy or None, defer=defer)
+
+
+def _or_cause(wanted: Any) -> Callable[[BaseException], bool]:
+    """Return a test of errors and of what they were raised from: faults hide a provider's."""
+    is_test = callable(wanted) and not isinstance(wanted, type)
+    kinds: Any = wanted if is_test or isinstance(wanted, type) else tuple(wanted)
+
+    def test(error: BaseException) -> bool:
+        found = wanted(error) if is_test else isinstance(error, kinds)
+        return found or (error.__cause__ is not None and test(error.__cause__))
+
+    return test
 
 
 def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePolicy[Any] | None:

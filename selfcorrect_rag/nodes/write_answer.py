@@ -115,7 +115,9 @@ def answered(
     if PROTOCOL in (run.config.get("configurable") or {}):  # its clients do not see annotations
         every = add_notes(state["notes"], [*notes, *run.notes])
         below = f"\n\n{sources_and_notes(citations, every)}"
-    is_streamed = bool(run.message and run.message.id)
+    # A message of LangChain's model cache comes with the id of its first use.
+    earlier = [getattr(message, "id", None) for message in state.get("messages") or ()]
+    is_streamed = bool(run.message and run.message.id and run.message.id not in earlier)
     reply_id = f"reply-to-{asked}" if asked else f"answer-{uuid4()}"
     streamed = (is_streamed and run.message) or AIMessage("", id=reply_id)
     known = streamed.response_metadata
@@ -140,7 +142,6 @@ def answered(
 
 
 def _usage(route: Sequence[Usage]) -> UsageMetadata | None:
-    """The tokens of the run so far; None if no model reports any."""
     called = [s for s in route if s["model_calls"]]
     tokens = [(s["prompt_tokens"], s["generated_tokens"]) for s in called]
     reported = [(p, g) for p, g in tokens if p is not None and g is not None]

@@ -51,13 +51,13 @@ def choose_demonstrations(
 
 
 def _check(demonstrations: Sequence[Demonstration], mode: str) -> None:
-    """Refuse demonstrations that lack what the mode shows."""
-    key = "answers" if mode == "few_shot" else "rationale"
-    needs = f"prompt_mode {mode} shows demonstrations with a question and {key}"
+    key, form = ("answers", ", a list of texts") if mode == "few_shot" else ("rationale", "")
+    needs = f"prompt_mode {mode} shows demonstrations with a question and {key}{form}"
     if not demonstrations:
         raise BadDemonstrations(f"{needs}: give create_instruct_rag some, or use instruct")
     for number, given in enumerate(demonstrations, start=1):
-        if not (isinstance(given, Mapping) and given.get("question") and given.get(key)):
+        shown = isinstance(given, Mapping) and given.get("question") and given.get(key)
+        if not shown or isinstance(shown, str) is not (key == "rationale"):
             raise BadDemonstrations(f"demonstration {number} has no question or no {key}: {needs}")
 
 

@@ -104,10 +104,13 @@ def inference_request(prompt: Prompt) -> InferenceRequest | None:
 _ANSWER = re.compile(
     r"^[ \t*_#>]*(?:final )?answer[*_]{0,3} ?:[\s*_]*(\S.*)", re.IGNORECASE | re.MULTILINE
 )
+LONGEST_RANGE = 32
+"""Most documents that a range such as "1-9" names."""
 _NUMBER = r"\[?\d{1,3}\]?"
+_AND = "(?:, and |, | and | or |-|–| to )"
 _NAMED = re.compile(
-    rf"\b(?:documents?|docs?) ({_NUMBER}(?:(?:, and |, | and | or ){_NUMBER}){{0,31}})(?!\d)"
-    r"|\[(\d{1,3}(?:, ?\d{1,3}){0,31})\]",
+    rf"\b(?:documents?|docs?) ({_NUMBER}(?:{_AND}{_NUMBER}){{0,31}})(?!\d)"
+    r"|\[(\d{1,3}(?:(?:, ?|-|–)\d{1,3}){0,31})\]",
     re.IGNORECASE,
 )
 
@@ -128,7 +131,7 @@ def read_answer(rationale: str) -> str:
 
 
 def read_numbers(rationale: str) -> list[int]:
-    """Return the numbers of documents named in the conclusion: "Document 2", "[2]", "[1, 3]".
+    """Return the numbers of documents named in the conclusion: "Document 2", "[2]", "[1, 3-5]".
 
     The conclusion is the last paragraph, with the one before it if the last one is only the line
     with the answer. Nothing else is read out of the prose. In order of first naming.
@@ -137,7 +140,9 @@ def read_numbers(rationale: str) -> list[int]:
     is_line = "\n" not in paragraphs[-1] and bool(_ANSWER.match(paragraphs[-1]))
     conclusion = "\n".join(paragraphs[-2:] if is_line else paragraphs[-1:])
     named = " ".join(named[0] or named[1] for named in _NAMED.findall(conclusion))
-    return list(dict.fromkeys(map(int, re.findall(r"\d+", named))))
+    ranges = re.findall(r"(\d+)\]?(?:(?:-|–| to )\[?(\d+))?", named)
+    every = (n for a, b in ranges for n in range(int(a), int(b or a) + 1)[:LONGEST_RANGE])
+    return list(dict.fromkeys(every))
 
 
 def _paragraphs(text: str) -> list[str]:

@@ -81,6 +81,9 @@ class PromptString(str):
         string.prompt = prompt
         return string
 
+    def __getnewargs__(self) -> tuple[Prompt]:  # type: ignore[override]
+        return (self.prompt,)  # for copies and pickles
+
 
 def prompt_of(text: str) -> Prompt:
     """Return the prompt of ``text``; a string other than a :class:`PromptString` is untrusted."""
@@ -132,7 +135,7 @@ def as_text(content: Any) -> str:
             texts.append(block)
         elif not str(block.get("type")).startswith(("reasoning", "thinking")):
             texts.append(block.get("text"))
-    return valid("\n".join(text for text in texts if text and isinstance(text, str)))
+    return valid("".join(text for text in texts if text and isinstance(text, str)))
 
 
 # Quoting

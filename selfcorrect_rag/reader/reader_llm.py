@@ -122,7 +122,6 @@ class ReaderLLM(ReflectionLLM):
         return segments
 
     def _answer(self, request: "_Request", reading: PassageReading) -> Segment:
-        """Write the best answer that is not blank, or a refusal."""
         text, sure, above = "", 0.0, self.answer_above
         asked = request.question, request.passages[0].text
         for i in range(len(reading.spans)):

@@ -22,6 +22,7 @@ from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 128 * 2**20, 512 * 2**20
 SHEETS = (".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
@@ -44,10 +45,11 @@ _WORD = {
     "w": "http://schemas.openxmlformats.org/wordprocessingml/2006/main",
     "mc": "http://schemas.openxmlformats.org/markup-compatibility/2006",
 }
+_ID = f"{{{_WORD['w']}}}id"
 _UNSEEN = "//w:moveFrom | //mc:Fallback | //w:r[w:rPr/w:vanish[not(@w:val)]]"
 _SIGNS = {ord("<"): "\ue000", ord(">"): "\ue001", ord("&"): "\ue002"}
 """Signs that kreuzberg drops from Word; each is put back in the text."""
-_CHROME = "title nav footer aside script style noscript template iframe svg button dialog img"
+_CHROME = "title nav footer script style noscript template iframe svg button dialog img"
 _SECTIONS = ("section", "h1", "h2", "h3", "h4", "h5", "h6")
 """Elements whose ids documentation tools make of the heading, such as "related-work"."""
 _CHROME_NAMES = re.compile(
@@ -58,6 +60,9 @@ _RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
 """The line below a Markdown table's header."""
 _UNDERLINES = """=-~^"'*+#:."""
 """Signs below a heading, in the usual order of levels."""
+_FENCE = re.compile(r" {0,3}(?:[-*+] +|\d+[.)] +)?(`{3,}(?!.*`)|~{3,})")
+_CLOSING = re.compile(r"\s*(`{3,}|~{3,})\s*$")
+"""Lines that begin fenced code, perhaps in a list, and end it."""
 _ESCAPE = re.compile(r"(?ms)(^```.*?^```$)|\\([!-/:-@\[-`{-~])|(?<= ) +(?=\|)")
 """In Markdown: code, which has no escapes; an escaped character; padding of a column."""
 _CLOCK = re.compile(r"^1899-12-3[01] | 00:00:00$")
@@ -176,11 +181,11 @@ def _mark_headings(text: str) -> Iterator[tuple[str, int, str]]:
     """Yield each line of Markdown, the level of its heading, -1 in fenced code, and its name."""
     fence, lines, is_ruler = "", text.split("\n"), False
     for before, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
-        mark = None if is_ruler else re.match(r" {0,3}(`{3,}|~{3,})", line)
+        mark = None if is_ruler else (_CLOSING if fence else _FENCE).match(line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
-        heading = None if fence else re.match(r" {0,3}(#{1,6})[ \t]+(.*)", line)
-        name = heading[2].rstrip(" \t#") if heading else ""
+        heading = None if fence else re.match(r"(#{1,6})[ \t]+(.*)", line)
+        name = re.sub(r"(^|[ \t]+)#*[ \t]*$", "", heading[2]) if heading else ""
         level = len(heading[1]) if heading and name else -1 if fence or mark else 0
         is_first = level == 0 and not re.search(r"\w|^---$", before)
         rule = re.match(r"([=~^\"'*+#:.-])\1{2,}\s*$", below) if is_first else None
@@ -203,21 +208,21 @@ def _front_matter(text: str) -> tuple[str, dict[str, Any]]:
     found = re.match(
         r"\A---[ \t]*\n(?!\s*\n)(.{0,20000}?\n)?(?:---|\.\.\.)[ \t]*(?:\n|\Z)", text, re.DOTALL
     )
+    metadata: dict[str, Any] = {}
     try:
         # Aliases of aliases would become gigabytes of text.
         if not found or any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(found[1] or "")):
             return text, {}
         fields = yaml.safe_load(found[1] or "")
+        if not isinstance(fields, dict | None):
+            return text, {}
+        for key, value in (fields or {}).items():
+            if key not in _RESERVED and value not in (None, []):
+                is_plain = isinstance(value, int | float)
+                given = list(map(str, value)) if isinstance(value, list) else str(value)
+                metadata[str(key)] = value if is_plain else given
     except (yaml.YAMLError, ValueError):  # it only looks like front matter
         return text, {}
-    if not isinstance(fields, dict | None):
-        return text, {}
-    metadata: dict[str, Any] = {}
-    for key, value in (fields or {}).items():
-        if key not in _RESERVED and value not in (None, []):
-            is_plain = isinstance(value, int | float)
-            given = list(map(str, value)) if isinstance(value, list) else str(value)
-            metadata[str(key)] = value if is_plain else given
     return text[found.end() :], metadata
 
 
@@ -265,7 +270,9 @@ def _pdf(file: File) -> Iterator[Section]:
 
 
 def _html(file: File) -> Iterator[Section]:
-    declared = re.search(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?([\w.:-]+)", file.data[:4096])
+    # A name that can be read as ASCII is not of UTF-16.
+    named = rb"(?i)(?:charset|encoding)\s*=\s*[\"']?(?!utf-16)([\w.:-]+)"
+    declared = re.search(named, file.data[:4096])
     name = declared[1].decode("ascii") if declared else None
     yield from _page(file.text("cp1252" if name and _WESTERN.fullmatch(name) else name), file.title)
 
@@ -278,7 +285,9 @@ def _page(text: str, title: str) -> Iterator[Section]:
         return
     tree = html.document_fromstring(re.sub(r"\A\s*<\?xml[^>]*>", "", text.replace("\0", " ")))
     title = _line(tree.xpath("string(//title)")) or title
-    main = tree.xpath("//main | //article | //*[@role='main']")
+    # The only article may be a review below the product, whose name is the page's heading.
+    alone = "//article[.//h1 or not(//h1)]"
+    main = tree.xpath("//main | //*[@role='main']") or tree.xpath(alone)
     is_marked = len(main) == 1 and bool(main[0].text_content().strip())
     body = main[0] if is_marked else tree.body if tree.body is not None else tree
     size = len(body.text_content())
@@ -287,7 +296,7 @@ def _page(text: str, title: str) -> Iterator[Section]:
         if element.tag not in _SECTIONS and "section" not in names.split():
             names += f" {element.get('id', '')}"
         is_of_site = not is_marked and next(element.iterancestors("article"), None) is None
-        is_likely = element.tag == "form" or (element.tag == "header" and is_of_site)
+        is_likely = element.tag == "form" or (element.tag in ("header", "aside") and is_of_site)
         is_small = len(element.text_content()) < size / 3
         is_chrome = is_small and (is_likely or _CHROME_NAMES.search(names))
         if (is_chrome or element.tag in _CHROME.split()) and element.getparent() is not None:
@@ -317,6 +326,8 @@ def _office(file: File) -> Iterator[Section]:
             yield from _sheet(table.cells, {"title": file.title + sheet})
         return
     text, title = text.translate({ord(sign): chr(old) for old, sign in _SIGNS.items()}), None
+    if file.suffix == ".docx":  # a mark by the note's id stands before that by its number
+        text = re.sub(r"\[\^\d+\](\[\^\d+\])", r"\1", text)
     if file.suffix in _TITLED:
         title = _first_title(text)
     elif file.suffix == ".msg":
@@ -329,14 +340,14 @@ def _office(file: File) -> Iterator[Section]:
 
 def _mail(file: File) -> Iterator[Section]:
     mail = email.message_from_bytes(file.data, policy=email.policy.default)
-    body, title = mail.get_body(("plain", "html")), mail["Subject"]
+    title, bodies = mail["Subject"], [mail.get_body((kind,)) for kind in ("plain", "html")]
     heads = [f"{key}: {mail[key]}" for key in ("Subject", "From", "To", "Date") if mail[key]]
     try:
-        text = body.get_content() if body else ""
+        text, page = (body.get_content() if body else "" for body in bodies)
     except LookupError as error:
         raise NotRead(str(error)) from error
-    if body and body.get_content_subtype() == "html":
-        parts = list(_page(text, file.title))
+    if not text.strip():
+        parts = list(_page(page, file.title))
         text = "\n\n".join(f"{part.header or ''}\n{part.text}".strip() for part in parts)
     attached = [part.get_filename() or part.get_content_type() for part in mail.iter_attachments()]
     file.faults += [f"attachments are not read: {', '.join(attached)}"] if attached else []
@@ -389,6 +400,8 @@ def _mend(file: File) -> None:
             content = old.read(part)
             is_word = re.fullmatch(r"word/\w+\.xml", part.filename)
             is_sheet = re.fullmatch(r"xl/worksheets/\w+\.xml", part.filename)
+            if part.filename.endswith(".opf"):  # kreuzberg looks for chapters by undecoded names
+                content = re.sub(rb'(?<=href=")[^"]+', lambda m: unquote_to_bytes(m[0]), content)
             if is_word or (is_sheet and re.search(rb"<(f|mergeCell)\b", content)):
                 with suppress(etree.XMLSyntaxError):  # kreuzberg says what is wrong
                     tree = etree.fromstring(content, parser)
@@ -408,6 +421,9 @@ def _mend_word(tree: Any) -> int:
         paragraph = box.xpath("ancestor::w:p", namespaces=_WORD)[0]
         for child in reversed(box):
             paragraph.addnext(child)
+    # kreuzberg takes the ids 0 and 1 for separators; Word gives 1 to the first note.
+    for note in tree.xpath("//w:*[contains(local-name(), 'note')][@w:id]", namespaces=_WORD):
+        note.set(_ID, str(int(note.get(_ID)) + 1))
     for mark in tree.xpath("//w:r/w:tab | //w:r/w:ptab | //w:r/w:noBreakHyphen", namespaces=_WORD):
         mark.text = "-" if mark.tag.endswith("Hyphen") else " "
         mark.tag = f"{{{_WORD['w']}}}t"
@@ -424,7 +440,8 @@ def _mend_sheet(tree: Any) -> int:
     formulas = 0
     for cell in cells.values():
         formula, value = cell.find("{*}f"), cell.findtext("{*}v")
-        if formula is not None and formula.text and not value:
+        is_empty = cell.get("t") == "str"  # the value is "", which Excel stores as nothing
+        if formula is not None and formula.text and not (value or is_empty):
             cell[:] = [formula]
             cell.set("t", "str")
             formula.tag, formula.text = cell.tag.removesuffix("c") + "v", f"={formula.text}"
@@ -446,7 +463,9 @@ def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator
     cells = ([_CLOCK.sub("", _line(cell)) for cell in row] for row in table)
     rows = [row for row in cells if any(row)]
     width = max((sum(map(bool, row)) for row in rows), default=0)
-    above = next((i for i, row in enumerate(rows) if width < 2 or sum(map(bool, row)) > 1), 0)
+    # A row of two cells, the first of them empty, is the header of a pandas index.
+    is_header = [width < 2 or sum(map(bool, r)) > 1 or (len(r) == 2 and not r[0]) for r in rows]
+    above = is_header.index(True) if True in is_header else 0
     yield Section("\n".join("".join(row) for row in rows[:above]), {**metadata})
     names, *rest = rows[above:] or [[]]
     lines = [] if rest else [" | ".join(names)]

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -107,7 +108,6 @@ def read_file(path: Path, encoding: str | None) -> tuple[list[Section], Problem 
 
 
 def _convert_alone(path: Path, encoding: str | None) -> tuple[list[Section], list[str]]:
-    """Convert a file in a separate process."""
     require("lxml", "demo"), require("kreuzberg", "demo")
     # Called by its path, it loads nothing of this package; -P: no file beside it is a library.
     command = [sys.executable, "-P", converting.__file__, str(path), encoding or ""]
@@ -166,7 +166,7 @@ def index_paths(
             passages handled, and the file.
     """
     split("", chunk_words, chunk_overlap)  # bad sizes fail before anything is read
-    paths = [Path(path).absolute() for path in paths]
+    paths = [Path(os.path.abspath(path)) for path in paths]
     found = list(find_files(paths))
     files = [path for path in found if isinstance(path, Path)]
     problems = [problem for problem in found if isinstance(problem, Problem)]
@@ -199,16 +199,26 @@ def index_paths(
             problems += [problem] if problem else []
             on_progress((place + 1) / len(files), handled, source)
         present = set(map(source_name, files))  # names that are not UTF-8 do not lead back
+        real = set(map(os.path.realpath, files))
         vanished = [
             source
             for source in sorted(set(index.files()) - present)
-            if any(Path(source).is_relative_to(path) for path in paths)
-            and not os.path.exists(source)
+            if any(Path(source).is_relative_to(path) for path in paths) and _is_gone(source, real)
         ]
         if prune:
             removed += sum(index.finish(source, set()) for source in vanished)
     counts = read, unchanged, added, removed, len(index)
     return IndexReport(*counts, tuple(problems), tuple(vanished))
+
+
+def _is_gone(source: str, found: set[str]) -> bool:
+    """Return whether a file is no longer there, or was found by another name."""
+    try:
+        return not stat.S_ISREG(os.stat(source).st_mode) or os.path.realpath(source) in found
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:  # its folder cannot be read
+        return False
 
 
 def passages(
@@ -223,7 +233,8 @@ def passages(
             texts = [f"{valid(header)}\n{lines}".strip() for lines in rows]
         else:
             whole = "\n".join(f"{part.header or ''}\n{part.text}".strip() for part in parts)
-            texts = split(re.sub(r"[^\S\n]+", " ", valid(whole)), words, overlap)
+            spaced = re.sub(r"[^\S\n]+(\n?)", lambda space: space[1] or " ", valid(whole))
+            texts = split(spaced, words, overlap)
         title = title_line(metadata["title"])
         for text in texts:
             known = {**metadata, "title": title, "source": source, "chunk": chunk}

@@ -296,7 +296,6 @@ class Index:
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """Open SQLite for one transaction."""
         with closing(sqlite3.connect(self.path / INDEX_FILE)) as database, database:
             yield database
 

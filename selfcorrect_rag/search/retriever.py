@@ -194,7 +194,6 @@ class AnyRetriever(BaseRetriever):
 
     @cached_property
     def _takes(self) -> Mapping[str, object]:
-        """The arguments that the function takes."""
         return inspect.signature(self.inner).parameters
 
     def _options(self, config: RunnableConfig, k: int | None) -> tuple[dict[str, Any], Test]:

@@ -9,13 +9,12 @@ from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
 from langchain_core.documents import Document
-from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_core.runnables.config import run_in_executor
-from langgraph.constants import TAG_NOSTREAM
 
 from selfcorrect_rag.errors import BadArgument, Fault, ModelFailed, one_line, wrap_errors
 from selfcorrect_rag.intake import name_of, source_of, title_of
-from selfcorrect_rag.models.chat_model import written_text
+from selfcorrect_rag.models.chat_model import QUIET, written_text
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.prompts.chat import bridge_prompt
 from selfcorrect_rag.prompts.reading import sentence_stating
@@ -27,8 +26,6 @@ MAX_QUERY = 200
 _SPANS = 3
 """Spans of a passage that the reader may name."""
 _LINE = re.compile(r"\W*(\d{1,3})[\s.:)]*\|([^|]+)\|([^|]+)")
-_QUIET: RunnableConfig = {"tags": [TAG_NOSTREAM]}
-"""A finder's calls are not part of the streamed answer."""
 _logger = logging.getLogger(__name__)
 
 
@@ -91,11 +88,11 @@ class ChatBridges(BridgeFinder):
         self._llm = as_language_model(llm, "finder")
 
     def find(self, question: str, passages: Sequence[Document]) -> list[Bridge]:
-        written = self._llm.invoke(bridge_prompt(question, passages), _QUIET)
+        written = self._llm.invoke(bridge_prompt(question, passages), QUIET)
         return list(_read_bridges(written_text(written), question, passages))
 
     async def afind(self, question: str, passages: Sequence[Document]) -> list[Bridge]:
-        written = await self._llm.ainvoke(bridge_prompt(question, passages), _QUIET)
+        written = await self._llm.ainvoke(bridge_prompt(question, passages), QUIET)
         return list(_read_bridges(written_text(written), question, passages))
 
 

@@ -11,10 +11,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from langchain_core.documents import Document
-from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langchain_core.runnables import RunnableLambda
 from langchain_core.runnables.config import run_in_executor
 from langchain_core.tools import BaseTool
-from langgraph.constants import TAG_NOSTREAM
 
 from selfcorrect_rag.errors import (
     BadArgument,
@@ -23,14 +22,13 @@ from selfcorrect_rag.errors import (
     require,
     safe_message,
 )
+from selfcorrect_rag.models.chat_model import QUIET
 from selfcorrect_rag.search.retriever import AnyRetriever, Retriever
 
 MAX_BYTES = 32 * 2**20
 """Bytes of Tavily's answer, which has at most a few megabytes."""
 MAX_RESULTS = 20
 """Most pages that Tavily gives."""
-_QUIET: RunnableConfig = {"tags": [TAG_NOSTREAM]}
-"""A retriever may call a chat model, whose tokens are not part of the answer."""
 _LISTS = ("results", "organic", "organic_results", "items", "web")
 _TEXTS = ("raw_content", "content", "snippet", "body", "description", "text")
 _SOURCES = ("url", "link", "href", "source")
@@ -86,10 +84,10 @@ class RetrieverWebSearch(WebSearch):
         self._inner = AnyRetriever(inner, source=f"{name}, as the web,", **known)
 
     def search(self, query: str, k: int) -> list[Document]:
-        return self._named(self._inner.invoke(query, _QUIET, k=k)[:k])
+        return self._named(self._inner.invoke(query, QUIET, k=k)[:k])
 
     async def asearch(self, query: str, k: int) -> list[Document]:
-        return self._named((await self._inner.ainvoke(query, _QUIET, k=k))[:k])
+        return self._named((await self._inner.ainvoke(query, QUIET, k=k))[:k])
 
     def _named(self, found: list[Document]) -> list[Document]:
         return [

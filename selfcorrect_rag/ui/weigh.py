@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from selfcorrect_rag.evaluation.reweigh import choose, scored_segment
-from selfcorrect_rag.reflection import ScoredSegment, path_score, segment_terms
+from selfcorrect_rag.evaluation.reweigh import choose, rescored
 from selfcorrect_rag.settings import GRAPHS, CRAGSettings, SelfRAGSettings
 from selfcorrect_rag.thresholds import Thresholds
 from selfcorrect_rag.ui.runs import PastRun
@@ -65,13 +64,7 @@ def _other_action(result: dict[str, Any], settings: CRAGSettings) -> list[str]:
 
 
 def _other_choice(result: dict[str, Any], settings: SelfRAGSettings) -> list[str]:
-    candidates = [{**candidate} for candidate in result["candidates"]]
-    paths: list[list[ScoredSegment]] = []
-    for candidate in candidates:
-        parent, last = candidate["parent"], scored_segment(candidate)
-        paths.append([*([] if parent is None else paths[parent]), last])
-        candidate["path_score"] = path_score(paths[-1], settings.weights, settings.path_rule)
-        candidate["terms"] = segment_terms(last.critique, last.sequence, settings.weights)
+    candidates = rescored(result["candidates"], settings)
     result["candidates"] = candidates
     found = choose(candidates, settings)
     if found is None:

@@ -61,10 +61,11 @@ def test_notes_reach_the_model_and_an_answer_without_sources_says_so() -> None:
     assert "\nNote: web search (pages): the search raised ValueError: down\n" in f"{content}\n"
 
 
-def test_context_is_the_tools_not_the_agents() -> None:
+def test_context_and_limit_of_steps_are_the_tools_not_the_agents() -> None:
     tools = [as_tool(crag("Noise."))]
     agent: Any = create_agent(asking("crag", "Who?"), tools, context_schema=dict)
-    (said,) = tool_messages(agent.invoke(ASKED, context={"lower": -1.0}))
+    config: Any = {"recursion_limit": 5}
+    (said,) = tool_messages(agent.invoke(ASKED, config, context={"lower": -1.0}))
     assert said.artifact["action"] == "incorrect"  # the agent's key of the same name is its own
     tool = as_tool(crag("Noise."), context={"lower": -1.0})
     assert tool.invoke(call()).artifact["action"] == "ambiguous"

@@ -46,6 +46,9 @@ def test_closed_sets_sum_scores_by_option() -> None:
     three = [*twice, candidate("false", p=0.6, ISUSE=1.0)]
     assert chosen(three, question) == "true"  # 2.7 against 2.1
     assert chosen(three, question, weight_isuse=2.0) == "false"
+    for each in three:  # as the graph does it: without sums, the best text
+        each["dropped"] = "pruned by ISREL"
+    assert chosen(three, question) == "false"
 
 
 def test_a_beam_that_was_not_continued_is_not_guessed() -> None:

@@ -229,17 +229,6 @@ def test_processes_share_batches(small_rows: list[Row], monkeypatch: pytest.Monk
     assert (first(0, 3)[:2], first(1, 3)[:3]) == (streams[0][2:], streams[1][1:])
 
 
-def test_the_command_trains_as_its_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "train", trained := Mock())
-    monkeypatch.setattr(train.multiprocessing, "set_start_method", start := Mock())
-    options = f"--out x --tokens 9 --rate 0.5 --workers 2 --threads {torch.get_num_threads()}"
-    monkeypatch.setattr("sys.argv", ["train", *options.split()])
-    train.main()
-    start.assert_called_once_with("spawn")  # a fork can hang
-    given = {"learning_rate": 0.5, "dataloader_num_workers": 2}
-    trained.assert_called_once_with(Path("x"), "small", None, None, SHIPPED, 9, **given)
-
-
 @pytest.mark.parametrize("size", ["small", "base"])
 def test_an_exported_reader_computes_what_the_network_does(
     size: Any, small_mpnet: Path, tmp_path: Path

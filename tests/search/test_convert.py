@@ -101,6 +101,15 @@ def test_front_matter_is_metadata(read: Any, front: str, fields: dict[str, Any],
     assert text in found.page_content
 
 
+def test_signs_in_headings_and_fences_in_lists(read: Any) -> None:
+    text = "# C#\n\n- ```sh\n  # none\n  ```\n\n## Care ##\n\n```no``` fence.\n\n## Oil\n\nYes.\n"
+    assert [d.metadata["heading"] for d in read("a.md", text)[0]] == ["C#", "C# > Care", "C# > Oil"]
+    (code,) = read("a.rst", "Oil\n===\n\nSo::\n\n   # no heading\n   run\n")[0]
+    assert code.metadata["heading"] == "Oil"
+    found, _ = read("a.md", f"---\nn: 0x{'f' * 5000}\n---\n\nAn integer too long to print.\n")
+    assert found[-1].page_content.endswith("to print.")
+
+
 @pytest.mark.parametrize("name", ["a.md", "a.rst"])
 def test_underlined_headings(read: Any, name: str) -> None:
     text = "====\nPump\n====\n\nIt hums.\n\nOil\n---\n\nWeekly.\n\nno heading: one\ntwo\n---\n"
@@ -130,6 +139,8 @@ def test_csv_rows_carry_their_headings(read: Any) -> None:
     assert "Windows-1252" in problem.reason
     (found,), _ = read("b.csv", "Report: 2026\n\nPart;Price, net\nBolt, long;1,20\n")
     assert found.page_content == "Report: 2026\nPart: Bolt, long; Price, net: 1,20"
+    (found,), _ = read("c.csv", ",population\nParis,2100000\n")
+    assert found.page_content == "Paris; population: 2100000"
     (found,), _ = read("a.tsv", "name\tcity, country\nAda\tParis, FR\n")
     assert found.page_content == "name: Ada; city, country: Paris, FR"
 
@@ -198,6 +209,43 @@ def test_word_keeps_text_boxes_and_the_paragraph_that_holds_one(read: Any) -> No
     paragraph.append(parse_xml(f"<w:r {WORD}><w:rPr><w:vanish/></w:rPr><w:t>HIDDEN</w:t></w:r>"))
     (found,), _ = read("a.docx", saved(document))
     assert found.page_content == "It holds a box.\n\nIn the box."
+
+
+def zipped(parts: dict[str, bytes]) -> bytes:
+    with zipfile.ZipFile(file := io.BytesIO(), "w") as made:
+        for name, content in parts.items():
+            made.writestr(name, content)
+    return file.getvalue()
+
+
+def test_word_keeps_its_first_footnote(read: Any) -> None:
+    document, kind = docx.Document(), "officeDocument/2006/relationships/footnotes"
+    for number, text in ((1, "It hums."), (2, "It stops.")):
+        mark = parse_xml(f'<w:r {WORD}><w:footnoteReference w:id="{number}"/></w:r>')
+        document.add_paragraph(text)._p.append(mark)
+    with zipfile.ZipFile(io.BytesIO(saved(document))) as old:
+        parts = {name: old.read(name) for name in old.namelist()}
+    related = (
+        f'<Relationship Id="n" Type="http://schemas.openxmlformats.org/{kind}" Target="n.xml"/>'
+    )
+    name = "word/_rels/document.xml.rels"
+    parts[name] = parts[name].replace(b"</Rel", related.encode() + b"</Rel")
+    form = "<w:footnote w:id='{0}'><w:p><w:r><w:t>Note {0}.</w:t></w:r></w:p></w:footnote>"
+    notes = "".join(map(form.format, range(-1, 3)))  # -1 and 0 are lines above the notes
+    parts["word/footnotes.xml"] = f"<w:footnotes {WORD}>{notes}</w:footnotes>".encode()
+    (found,) = read("a.docx", zipped(parts))[0]
+    assert "hums.[^1]\n\nIt stops.[^2]" in found.page_content
+    assert "Note 1." in found.page_content
+
+
+def test_chapters_of_a_book_may_have_any_name(read: Any) -> None:
+    manifest = '<item id="a" href="%C3%9C%201.xhtml" media-type="application/xhtml+xml"/>'
+    manifest = f"<manifest>{manifest}</manifest><spine><itemref idref='a'/></spine>"
+    root = "<container><rootfiles><rootfile full-path='b.opf'/></rootfiles></container>"
+    parts = {"mimetype": b"application/epub+zip", "META-INF/container.xml": root.encode()}
+    parts["b.opf"] = f"<package version='3.0'><metadata/>{manifest}</package>".encode()
+    parts["\u00dc 1.xhtml"] = b"<html><body><h1>One</h1><p>It hums.</p></body></html>"
+    assert read("a.epub", zipped(parts))[0][0].page_content == "# One\n\nIt hums."
 
 
 def test_excel_repeats_merged_cells_and_shows_times(read: Any) -> None:
@@ -274,6 +322,14 @@ def test_html_main_content_with_tables(read: Any) -> None:
             "<table><tr><th>Order<th>Sum<tr><td>4711<td>5 &lt; 6</table><p>Thanks.",
             "Subject: Your order\n\n| Order | Sum |\n| --- | --- |\n| 4711 | 5 < 6 |\n\nThanks.",
         ),
+        (
+            "a.html",
+            "<h1>Pump</h1>It costs 5 €.<article>Good.</article>",
+            "# Pump\n\nIt costs 5 €.\n\nGood.",
+        ),
+        ("a.html", "<main><article>One.</article><aside>Note.</aside></main>", "One.\n\nNote."),
+        ("a.html", b'<meta charset="utf-16"><p>It is ASCII.', "It is ASCII."),
+        ("a.txt", "One.\r\n\r\nTwo.\r\n", "One.\n\nTwo."),
         ("a.html", "<title>T</title><main><p>One.</main><main><p>Two.</main>", "One.\n\nTwo."),
         ("a.txt", "приказ".encode("utf-16"), "приказ"),
         ("a.txt", "naïve – café".encode("cp1252"), "naïve – café"),
@@ -332,6 +388,9 @@ def test_mail_with_its_subject_and_attachments(read: Any) -> None:
         "<p>It comes on 4 May.</p>\n--b\nContent-Type: application/pdf\n"
         'Content-Disposition: attachment; filename="plan.pdf"\n\nx\n--b--\n'
     )
+    blank = "<p>It comes on 4 May.</p>\n--b\nContent-Type: text/plain\n\n \n--b--\n"
+    blank = mail.split("<p>")[0].replace("mixed", "alternative") + blank
+    assert "It comes on 4 May." in read("a.eml", blank)[0][0].page_content
     found, (problem,) = read("m.eml", mail)
     text = "\n".join(d.page_content for d in found)
     assert "From: a@example.org" in text

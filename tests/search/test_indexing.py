@@ -43,9 +43,16 @@ def test_vanished_files_stay_until_pruned(index: Index, docs: Path) -> None:
     report = index_paths([docs], index)
     assert (report.vanished, report.passages) == ((str(docs / "a.txt"),), 2)
     assert index_paths([docs / "b.txt"], index, prune=True).removed == 0  # not under these paths
-    report = index_paths([docs], index, prune=True)
+    report = index_paths([docs / ".." / docs.name], index, prune=True)
     assert (report.removed, report.passages) == (1, 1)
     assert index_paths([docs], index).vanished == ()
+    (docs / "a.txt").symlink_to(docs / "b.txt")  # the file is found by this name now
+    assert index_paths([docs], index).vanished == (str(docs / "b.txt"),)
+    (docs / "b.txt").unlink()
+    (docs / "b.txt").mkdir()
+    assert index_paths([docs], index).vanished == tuple(
+        str(docs / name) for name in ("a.txt", "b.txt")
+    )
 
 
 def test_a_name_that_is_not_utf8_is_not_taken_for_a_vanished_file(index: Index, docs: Path) -> None:

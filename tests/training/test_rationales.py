@@ -8,7 +8,6 @@ from langchain_core.messages import AIMessage
 
 from selfcorrect_rag.errors import BadRun
 from selfcorrect_rag.journal import run_folder
-from selfcorrect_rag.training import labelling
 from selfcorrect_rag.training.instruct import InstructRow, RationaleOptions, make_rationales
 from selfcorrect_rag.training.rows import read_rows
 from tests.training.toys import Teacher, lines, options
@@ -56,18 +55,12 @@ def test_the_prompt_has_the_instruction_of_the_data_set(tmp_path: Path) -> None:
     assert "Document [7] (Title: t0)" in asqa.asked[0]
 
 
-def test_a_killed_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labelling, "MAX_TRIES", 1)
-    make(tmp_path / "whole", Teacher(explain))
-    cut, first, second = tmp_path / "cut", Teacher(explain), Teacher(explain)
-    first.limit = 5
-    with pytest.raises(KeyboardInterrupt):
-        make(cut, first)
-    make(cut, second)
-    assert len(second.asked) == 7
-    assert (cut / "out").read_bytes() == (tmp_path / "whole" / "out").read_bytes()
+def test_a_run_again_asks_nothing_and_has_the_same_options(tmp_path: Path) -> None:
+    make(tmp_path, Teacher(explain))
+    make(tmp_path, again := Teacher(explain))
+    assert again.asked == []
     with pytest.raises(BadRun, match=r"other settings .top_k"):
-        make(cut, second, top_k=2)
+        make(tmp_path, again, top_k=2)
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ import torch
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableLambda
 from safetensors.torch import load_file
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from selfcorrect_rag.training.generator import GeneratorRow
 from selfcorrect_rag.training.rows import Options
+from tests.conftest import byte_level_tokenizer
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)
 LABELS = {
@@ -129,19 +129,7 @@ def generator_rows(number: int) -> list[GeneratorRow]:
 
 def plain_tokenizer() -> PreTrainedTokenizerFast:
     """Bytes, a beginning, and an end that is padding too."""
-    letters = {c: i for i, c in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False) for t in ("<s>", "</s>")]
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", pad_token="</s>"
-    )
+    return byte_level_tokenizer(("<s>", "</s>"), (), "</s>")
 
 
 def llama(*, tied: bool = False, spare: int = 0) -> tuple[Any, Any]:
