@@ -34,7 +34,7 @@ PLACE = ("title", "source", "url")
 _UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _WEB = re.compile(r"https?://(?!:)[^\s\"'<>\\`/?#@]+(?:[/?#][^\s\"'<>\\`]*)?", re.IGNORECASE)
 _FILE = re.compile(
-    r"(?i:file)://[^\s\"'<>\\`]+|/(?!/).+|(?:[A-Za-z]:[\\/])?(?!//)[^\S:]*[^:\s][^:]*"
+    r"(?i:file)://[^\s\"'<>\\`]+|/(?!/)(?:(?!//)[^:]|(?<=\d):)+|(?:[A-Za-z]:[\\/])?(?!//)[^\S:]*[^:\s][^:]*"
 )
 
 
@@ -166,8 +166,8 @@ def shown_source(source: object) -> str:
     """Return the source if it is safe to show: an http, https or file address, or a file's path.
 
     Anything else becomes empty: other schemes, invisible characters, more than 2,000 characters. A
-    path has no colon but a drive's, unless it begins with a slash. Sources joined by a comma and a
-    space are checked one by one.
+    path has no colon but a drive's, or behind a digit if it begins with a slash. Sources joined by
+    a comma and a space are checked one by one.
     """
     given = str(source or "").strip(" ")
     parts = [part for part in given.split(", ") if len(part) <= MAX_SOURCE]

@@ -202,7 +202,6 @@ async def _ask_all(
 
 
 async def _ask(graph: Runnable[Any, Any], question: Question) -> dict[str, Any]:
-    """Return a row of the output without its ``id``."""
     counter, started = CallCounter(), time.monotonic()
     row = {"question": question.text, **dict.fromkeys(COLUMNS[2:]), "kept": question.kept}
     try:

@@ -66,7 +66,6 @@ def calibrate_command(
 def _bound_wrong(
     data: Path, max_wrong: float, graph: str, out: Path | None, as_json: bool, options: Any
 ) -> int:
-    """Choose ``score_above`` for a graph, and print what it does."""
     from selfcorrect_rag.evaluation.runner import calibrate_refusals
     from selfcorrect_rag.serving import Parts
 

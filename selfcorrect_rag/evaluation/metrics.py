@@ -182,7 +182,6 @@ def _official_text(outcome: Outcome) -> str:
 
 
 def _str_em(official: bool, question: Question, outcome: Outcome) -> Score:
-    """The share of ASQA's short answers that the text has."""
     if not question.short_answers:
         return None
     text = _official_text(outcome) if official else _stated(outcome)

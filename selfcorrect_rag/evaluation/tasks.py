@@ -27,7 +27,7 @@ TEXTS = ("text", "paragraph_text", "contents", "page_content", "content", "passa
 ANSWER_KEYS = ("value", "aliases", "text", "short_answers", "answers")
 CANDIDATE = (
     *("depth", "parent", "step", "passage", "text", "critique", "sequence_probability"),
-    *("score", "next", "dropped", "chosen"),
+    *("score", "next", "option", "dropped", "chosen"),
 )
 """Keys of a candidate that outcomes keep, enough to weigh it again."""
 

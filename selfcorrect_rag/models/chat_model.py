@@ -90,7 +90,7 @@ def split_reasoning(text: str) -> tuple[str, str]:
 def written_text(written: object) -> str:
     """Return the answer in an LLM's string or a chat model's message, without reasoning."""
     given = written if isinstance(written, str) else getattr(written, "content", "")
-    return split_reasoning(as_text(given))[0]
+    return split_reasoning(as_text(given, ""))[0]
 
 
 def was_cut(message: Any) -> bool:
@@ -138,8 +138,7 @@ def exceeds(llm: Runnable[Any, Any], prompt: str, limit: int) -> bool:
 
 # Calls
 
-QUIET = RunnableConfig(tags=["nostream"])
-"""The config of calls that are not part of the streamed answer."""
+QUIET = RunnableConfig(tags=["nostream"])  # of calls that are not part of the streamed answer
 ModelCall = tuple[Runnable[Any, Any], Any]
 """A model, perhaps with bound options, and its input."""
 

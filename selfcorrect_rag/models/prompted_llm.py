@@ -281,7 +281,6 @@ class _Question(NamedTuple):
 
 
 def _question(instance: Instance, *fields: tuple[_Pending, CritiquePrompt]) -> _Question:
-    """Return one question for all these critiques of an instance."""
     prompts = [prompt for _, prompt in fields]
     if len(prompts) == 1:
         task = Classification(prompts[0].prompt(instance), (prompts[0].label_parser(),))

@@ -283,15 +283,11 @@ def add_node(
 
 
 def _or_cause(wanted: Any) -> Callable[[BaseException], bool]:
-    """Return a test of errors and of what they were raised from: faults hide a provider's."""
-    is_test = callable(wanted) and not isinstance(wanted, type)
-    kinds: Any = wanted if is_test or isinstance(wanted, type) else tuple(wanted)
-
-    def test(error: BaseException) -> bool:
-        found = wanted(error) if is_test else isinstance(error, kinds)
-        return found or (error.__cause__ is not None and test(error.__cause__))
-
-    return test
+    """Return a test of an error's kind that finds a provider's error in a fault too."""
+    if callable(wanted) and not isinstance(wanted, type):
+        return cast(Callable[[BaseException], bool], wanted)
+    kinds = wanted if isinstance(wanted, type) else tuple(wanted)
+    return lambda error: isinstance(error, kinds) or isinstance(error.__cause__, kinds)
 
 
 def cache_policy(node: Node[Any], model: object, keys: Sequence[str]) -> CachePolicy[Any] | None:

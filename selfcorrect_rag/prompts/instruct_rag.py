@@ -107,7 +107,7 @@ _ANSWER = re.compile(
 LONGEST_RANGE = 32
 """Most documents that a range such as "1-9" names."""
 _NUMBER = r"\[?\d{1,3}\]?"
-_AND = "(?:, and |, | and | or |-|–| to )"
+_AND = "(?:, and |, | and | or |-|–)"
 _NAMED = re.compile(
     rf"\b(?:documents?|docs?) ({_NUMBER}(?:{_AND}{_NUMBER}){{0,31}})(?!\d)"
     r"|\[(\d{1,3}(?:(?:, ?|-|–)\d{1,3}){0,31})\]",
@@ -140,13 +140,14 @@ def read_numbers(rationale: str) -> list[int]:
     is_line = "\n" not in paragraphs[-1] and bool(_ANSWER.match(paragraphs[-1]))
     conclusion = "\n".join(paragraphs[-2:] if is_line else paragraphs[-1:])
     named = " ".join(named[0] or named[1] for named in _NAMED.findall(conclusion))
-    ranges = re.findall(r"(\d+)\]?(?:(?:-|–| to )\[?(\d+))?", named)
-    every = (n for a, b in ranges for n in range(int(a), int(b or a) + 1)[:LONGEST_RANGE])
+    ranges = re.findall(r"(\d+)\]?(?:[-–]\[?(\d+))?", named)
+    every = (
+        n for a, b in ranges for n in range(int(a), max(int(a), int(b or a)) + 1)[:LONGEST_RANGE]
+    )
     return list(dict.fromkeys(every))
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Return the paragraphs, at least one, stripped."""
     return [part.strip() for part in re.split(r"\n\s*\n", text.strip())]
 
 

@@ -126,16 +126,16 @@ def one_line(text: str) -> str:
     return quoted(" ".join(text.split()))
 
 
-def as_text(content: Any) -> str:
+def as_text(content: Any, between: str = "\n") -> str:
     """Return the text of a message's content, which may be a list of blocks, as valid Unicode;
-    blocks of reasoning are left out."""
+    blocks of reasoning are left out. A model's blocks follow each other with nothing between."""
     texts = []
     for block in [content] if isinstance(content, str) else content:
         if isinstance(block, str):
             texts.append(block)
         elif not str(block.get("type")).startswith(("reasoning", "thinking")):
             texts.append(block.get("text"))
-    return valid("".join(text for text in texts if text and isinstance(text, str)))
+    return valid(between.join(text for text in texts if text and isinstance(text, str)))
 
 
 # Quoting

@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from html import unescape
+from html import escape, unescape
 from itertools import islice, takewhile
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote
 
 MAX_MEMORY, MAX_BYTES, MAX_UNPACKED = 4 * 2**30, 128 * 2**20, 512 * 2**20
 SHEETS = (".ods", ".xls", ".xlsx", ".xlsm", ".xltx")
@@ -60,9 +60,8 @@ _RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
 """The line below a Markdown table's header."""
 _UNDERLINES = """=-~^"'*+#:."""
 """Signs below a heading, in the usual order of levels."""
-_FENCE = re.compile(r" {0,3}(?:[-*+] +|\d+[.)] +)?(`{3,}(?!.*`)|~{3,})")
-_CLOSING = re.compile(r"\s*(`{3,}|~{3,})\s*$")
-"""Lines that begin fenced code, perhaps in a list, and end it."""
+_FENCE = re.compile(r"( *)([-*+] +|\d+[.)] +)?(`{3,}(?!.*`)|~{3,})(.*)")
+"""A line that begins or ends fenced code: its indent, the mark of a list, the fence, the rest."""
 _ESCAPE = re.compile(r"(?ms)(^```.*?^```$)|\\([!-/:-@\[-`{-~])|(?<= ) +(?=\|)")
 """In Markdown: code, which has no escapes; an escaped character; padding of a column."""
 _CLOCK = re.compile(r"^1899-12-3[01] | 00:00:00$")
@@ -142,6 +141,8 @@ def _text(file: File) -> Iterator[Section]:
 
 def _markdown(file: File) -> Iterator[Section]:
     text, metadata = _front_matter(file.text().replace("\r\n", "\n"))
+    if file.suffix == ".rst":  # what is indented there is no heading
+        text = re.sub(r"(?m)^ {1,3}(?=#)", "    ", text)
     yield from _outline(text, metadata, metadata.get("title") or _first_title(text) or file.title)
 
 
@@ -179,13 +180,18 @@ def _outline(text: str, metadata: dict[str, Any], title: object) -> Iterator[Sec
 
 def _mark_headings(text: str) -> Iterator[tuple[str, int, str]]:
     """Yield each line of Markdown, the level of its heading, -1 in fenced code, and its name."""
-    fence, lines, is_ruler = "", text.split("\n"), False
+    fence, column, lines, is_ruler = "", 0, text.split("\n"), False
     for before, line, below in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
-        mark = None if is_ruler else (_CLOSING if fence else _FENCE).match(line)
-        if mark and (not fence or mark[1].startswith(fence)):
-            fence = "" if fence else mark[1]
-        heading = None if fence else re.match(r"(#{1,6})[ \t]+(.*)", line)
-        name = re.sub(r"(^|[ \t]+)#*[ \t]*$", "", heading[2]) if heading else ""
+        mark = None if is_ruler else _FENCE.match(line)
+        if fence and line.strip() and len(line) - len(line.lstrip(" ")) < column:
+            fence = ""  # code in a list ends with its item
+        if mark and not fence and (mark[2] or len(mark[1]) < 4):
+            fence, column = mark[3], mark.start(3) if mark[2] else 0
+        elif mark and not mark[4].strip() and len(mark[1]) < column + 4:
+            fence = "" if mark[3].startswith(fence) else fence
+        heading = None if fence else re.match(r" {0,3}(#{1,6})[ \t]+(.*)", line)
+        name = heading[2].strip() if heading else ""
+        name = name if name.rstrip("#")[-1:].strip() else name.rstrip("#").rstrip()
         level = len(heading[1]) if heading and name else -1 if fence or mark else 0
         is_first = level == 0 and not re.search(r"\w|^---$", before)
         rule = re.match(r"([=~^\"'*+#:.-])\1{2,}\s*$", below) if is_first else None
@@ -285,9 +291,10 @@ def _page(text: str, title: str) -> Iterator[Section]:
         return
     tree = html.document_fromstring(re.sub(r"\A\s*<\?xml[^>]*>", "", text.replace("\0", " ")))
     title = _line(tree.xpath("string(//title)")) or title
-    # The only article may be a review below the product, whose name is the page's heading.
-    alone = "//article[.//h1 or not(//h1)]"
-    main = tree.xpath("//main | //*[@role='main']") or tree.xpath(alone)
+    # The only article may be a review below the product.
+    half = len(tree.text_content()) / 2
+    articles = [a for a in tree.iter("article") if a.xpath(".//h1") or len(a.text_content()) > half]
+    main = tree.xpath("//main | //*[@role='main']") or articles
     is_marked = len(main) == 1 and bool(main[0].text_content().strip())
     body = main[0] if is_marked else tree.body if tree.body is not None else tree
     size = len(body.text_content())
@@ -326,8 +333,8 @@ def _office(file: File) -> Iterator[Section]:
             yield from _sheet(table.cells, {"title": file.title + sheet})
         return
     text, title = text.translate({ord(sign): chr(old) for old, sign in _SIGNS.items()}), None
-    if file.suffix == ".docx":  # a mark by the note's id stands before that by its number
-        text = re.sub(r"\[\^\d+\](\[\^\d+\])", r"\1", text)
+    if file.suffix == ".docx":  # the marks are of other notes, and a paragraph's end has more
+        text = re.sub(r"\[\^\d+\](?!:)", "", text)
     if file.suffix in _TITLED:
         title = _first_title(text)
     elif file.suffix == ".msg":
@@ -343,10 +350,11 @@ def _mail(file: File) -> Iterator[Section]:
     title, bodies = mail["Subject"], [mail.get_body((kind,)) for kind in ("plain", "html")]
     heads = [f"{key}: {mail[key]}" for key in ("Subject", "From", "To", "Date") if mail[key]]
     try:
-        text, page = (body.get_content() if body else "" for body in bodies)
+        text = bodies[0].get_content() if bodies[0] else ""
+        page = bodies[1].get_content() if bodies[1] and not text.strip() else ""
     except LookupError as error:
         raise NotRead(str(error)) from error
-    if not text.strip():
+    if page:
         parts = list(_page(page, file.title))
         text = "\n\n".join(f"{part.header or ''}\n{part.text}".strip() for part in parts)
     attached = [part.get_filename() or part.get_content_type() for part in mail.iter_attachments()]
@@ -401,7 +409,9 @@ def _mend(file: File) -> None:
             is_word = re.fullmatch(r"word/\w+\.xml", part.filename)
             is_sheet = re.fullmatch(r"xl/worksheets/\w+\.xml", part.filename)
             if part.filename.endswith(".opf"):  # kreuzberg looks for chapters by undecoded names
-                content = re.sub(rb'(?<=href=")[^"]+', lambda m: unquote_to_bytes(m[0]), content)
+                href, book = r"""(?<=href=["'])[^"']+""", content.decode(errors="replace")
+                book = re.sub(href, lambda m: escape(unquote(unescape(m[0]))), book)
+                content = book.encode()
             if is_word or (is_sheet and re.search(rb"<(f|mergeCell)\b", content)):
                 with suppress(etree.XMLSyntaxError):  # kreuzberg says what is wrong
                     tree = etree.fromstring(content, parser)
@@ -463,9 +473,9 @@ def _sheet(table: Sequence[Sequence[str]], metadata: dict[str, Any]) -> Iterator
     cells = ([_CLOCK.sub("", _line(cell)) for cell in row] for row in table)
     rows = [row for row in cells if any(row)]
     width = max((sum(map(bool, row)) for row in rows), default=0)
-    # A row of two cells, the first of them empty, is the header of a pandas index.
-    is_header = [width < 2 or sum(map(bool, r)) > 1 or (len(r) == 2 and not r[0]) for r in rows]
-    above = is_header.index(True) if True in is_header else 0
+    above = next((i for i, row in enumerate(rows) if width < 2 or sum(map(bool, row)) > 1), 0)
+    if above == 1 and len(rows[0]) == 2 and not rows[0][0] and re.search(r"\d", "".join(rows[1])):
+        above = 0  # pandas writes an index without a name
     yield Section("\n".join("".join(row) for row in rows[:above]), {**metadata})
     names, *rest = rows[above:] or [[]]
     lines = [] if rest else [" | ".join(names)]

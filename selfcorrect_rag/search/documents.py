@@ -199,10 +199,11 @@ def index_paths(
             problems += [problem] if problem else []
             on_progress((place + 1) / len(files), handled, source)
         present = set(map(source_name, files))  # names that are not UTF-8 do not lead back
-        real = set(map(os.path.realpath, files))
+        indexed = set(index.files())
+        real = {os.path.realpath(path) for path in files if source_name(path) in indexed}
         vanished = [
             source
-            for source in sorted(set(index.files()) - present)
+            for source in sorted(indexed - present)
             if any(Path(source).is_relative_to(path) for path in paths) and _is_gone(source, real)
         ]
         if prune:

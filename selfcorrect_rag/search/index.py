@@ -301,7 +301,6 @@ class Index:
 
     @contextmanager
     def _vectors(self) -> Iterator[Any]:
-        """Hold Chroma's collection of vectors by content, as it is now."""
         with self._database() as database:
             (version,) = database.execute(_VERSION).fetchone()
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # chromadb imports onnxruntime

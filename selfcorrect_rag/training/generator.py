@@ -295,7 +295,6 @@ def make_generator_data(
 
 
 def _judge(critic: Critic, prompt: str, cases: list[Instance]) -> list[str]:
-    """Label ``cases``, equal ones once."""
     inputs = [critic_input(CRITIQUE_PROMPTS[prompt], case) for case in cases]
     once = list(dict.fromkeys(inputs))
     tokens = dict(zip(once, critic.judge(once), strict=True))

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -46,6 +47,8 @@ def test_closed_sets_sum_scores_by_option() -> None:
     three = [*twice, candidate("false", p=0.6, ISUSE=1.0)]
     assert chosen(three, question) == "true"  # 2.7 against 2.1
     assert chosen(three, question, weight_isuse=2.0) == "false"
+    said = candidate("so it is", p=0.9) | {"option": "true"}  # as a chat model read it
+    assert chosen([said, candidate("false")], question) == "true"
     for each in three:  # as the graph does it: without sums, the best text
         each["dropped"] = "pruned by ISREL"
     assert chosen(three, question) == "false"
@@ -61,6 +64,18 @@ def test_a_beam_that_was_not_continued_is_not_guessed() -> None:
     assert chosen(tree, beam_width=1) == "first end"
     assert chosen(tree, beam_width=1, weight_issup=0.0) is None  # would have gone on with second
     assert chosen([candidate("end"), *tree[1:2]], beam_width=2, weight_isuse=0) is None
+    cut = candidate("cut", next="retrieve") | {"chosen": True}
+    assert chosen([cut]) == "cut", "by a limit of the run"
+
+
+def test_of_all_paths_that_were_written_the_best_wins() -> None:
+    chance = Random(3)
+    for _ in range(50):
+        p = [chance.random() for _ in range(6)]
+        tree = [candidate(str(i), next="retrieve", p=p[i]) for i in (0, 1)]
+        tree += [candidate(str(i), i % 2, p=p[i]) for i in (2, 3, 4, 5)]
+        best = max((2, 3, 4, 5), key=lambda i, p=p: p[i] + p[i % 2])  # type: ignore[misc]
+        assert chosen(tree, beam_width=2) == f"{best % 2} {best}"
 
 
 @pytest.mark.parametrize("spec", ["self_rag:mode=always", "self_rag:mode=always,form=short"])

@@ -259,19 +259,6 @@ def test_an_exported_reader_computes_what_the_network_does(
     assert export.recover_logits(span)[1] == pytest.approx(np.log(span.probability))
 
 
-def test_thresholds_suit_the_calibration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = ReaderCalibration(relevant=(2.0, 0.5))
-    monkeypatch.setattr(export, "load_trained", lambda folder: pretrained("small").eval())
-    monkeypatch.setattr(export, "calibration_questions", lambda reader, most: [])
-    monkeypatch.setattr(export, "fit_calibration", lambda measured: made)
-    monkeypatch.setattr(export, "fit_thresholds", lambda reader, _: reader.calibration.relevant)
-    for only in ([], ["--calibrate-only"]):
-        monkeypatch.setattr("sys.argv", ["export", "--out", str(tmp_path), *only])
-        export.main()
-        monkeypatch.setattr(export, "load_trained", None)  # the weights stay
-    assert ReaderCalibration.load(tmp_path) == made._replace(thresholds=(2.0, 0.5))
-
-
 def test_calibration_fits_labels() -> None:
     features = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]] * 20)
     labels = torch.tensor([0.0, 0.0, 1.0, 0.0] * 10 + [0.0, 1.0, 1.0, 1.0] * 10)

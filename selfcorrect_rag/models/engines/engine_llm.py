@@ -83,7 +83,6 @@ class EngineReflectionLLM(ReflectionLLM):
         return await self._runner.arun(self._write(prompts, **options))
 
     async def _write(self, prompts: Sequence[Prompt], **options: Any) -> list[Segment]:
-        """Encode, complete and decode, all on the engine's loop."""
         encoded, request = self._request(prompts, **options)
         completions = await self._runner.complete([each.ids for each in encoded], request)
         pairs = zip(encoded, completions, strict=True)
