@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from langchain_core.documents import Document
 
 from benchmarks import documents, share
-from benchmarks.own_documents.__main__ import QUESTIONS as OWN
+from benchmarks.own_documents.files import QUESTIONS as OWN
 from benchmarks.own_documents.files import write_texts
 from reader_training import rows
 from reader_training.evaluate import expected_error, for_calibration

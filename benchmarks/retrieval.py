@@ -19,8 +19,7 @@ from typing import Any, get_args
 from langchain_core.documents import Document
 
 from benchmarks import documents, share
-from benchmarks.own_documents.__main__ import QUESTIONS, is_right
-from benchmarks.own_documents.files import write_texts
+from benchmarks.own_documents.files import QUESTIONS, is_right, write_texts
 from reader_training.rows import DATA, lines, tidy
 from selfcorrect_rag.search import Index, index_paths
 from selfcorrect_rag.search.index import Ranking

@@ -19,9 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.own_documents.__main__ import QUESTIONS as OWN_DOCUMENTS
-from benchmarks.own_documents.__main__ import is_right
-from benchmarks.own_documents.files import write_texts
+from benchmarks.own_documents.files import QUESTIONS as OWN_DOCUMENTS
+from benchmarks.own_documents.files import is_right, write_texts
 from reader_training.rows import QUESTIONS, Row, drawn, lines, retrieved
 from selfcorrect_rag.evaluation.metrics import contains_answer
 from selfcorrect_rag.evaluation.statistics import bootstrap_mean

@@ -8,7 +8,7 @@ import pytest
 from langchain_core.documents import Document
 
 from benchmarks import evidence
-from benchmarks.own_documents.__main__ import QUESTIONS as OWN
+from benchmarks.own_documents.files import QUESTIONS as OWN
 from docs.evidence_tables import interval, tables
 from reader_training.rows import DATA, lines, real_rows, split_of
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run

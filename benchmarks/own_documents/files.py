@@ -15,11 +15,14 @@ asked, and looked at no training code. A line of it holds:
 - ``half``: "open" may be looked at in development, "set_aside" only at the end.
 """
 
+import re
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from typing import Any
 
 from reader_training.installed import README, Place, text_of
 
+QUESTIONS = Path(__file__).with_name("questions.jsonl")
 _READMES = (
     *("bcrypt", "bm25s", "httpx", "mmh3", "orjson", "peft", "pytest-recording", "pytest-socket"),
     *("python-dotenv", "redis", "ruff", "sse-starlette", "uvicorn", "websockets"),
@@ -57,3 +60,15 @@ def write_texts(folder: Path) -> list[str]:
             continue
         (folder / f"{key}{suffix}").write_text(text, encoding="utf-8")
     return missing
+
+
+def is_right(said: str, row: dict[str, Any]) -> bool:
+    """Whether an answer contains an accepted one, or each item of a list."""
+
+    def plain(text: str) -> str:
+        return " ".join(text.lower().split())
+
+    text = re.sub(r"^\W+|\W+$", "", plain(said))
+    items: list[list[str]] = row.get("all_of") or []
+    in_full = bool(items) and all(any(plain(form) in text for form in item) for item in items)
+    return in_full or any(plain(answer) in text for answer in row["answers"])
