@@ -95,7 +95,7 @@ def test_documents_from_json_and_generators() -> None:
 SAFE = ["https://example.org/a?b=c#d", "file:///home/a.txt", "notes/a.md", r"C:\notes\a.md"]
 SAFE += ["/notes/Meeting 10:30.md"]
 UNSAFE = ["JaVaScRiPt:alert(1)", "https://user:secret@example.org", "https://a.org/<script>"]
-UNSAFE += ["//evil.org/x", "a\u202eb", "https://a.org/" + "x" * 3000]
+UNSAFE += ["/x](javascript:a)", "//evil.org/x", "a\u202eb", "https://a.org/" + "x" * 3000]
 
 
 def test_sources_that_are_safe_to_show() -> None:

@@ -189,8 +189,7 @@ def test_a_person_may_take_away_what_was_retrieved(passages: list[Document]) -> 
     graph = make(named("red"), None, "A", "B", **pausing)
     graph.invoke(QUESTION, THREAD)
     graph.update_state(THREAD, {"passages": passages})
-    read = [each["passage"] for each in graph.invoke(None, THREAD)["candidates"]]
-    assert read == ([0] if passages else [None])
+    assert len(graph.invoke(None, THREAD)["candidates"]) == 1
 
 
 def test_a_note_says_which_documents_were_cut() -> None:

@@ -64,8 +64,7 @@ def test_a_beam_that_was_not_continued_is_not_guessed() -> None:
     assert chosen(tree, beam_width=1) == "first end"
     assert chosen(tree, beam_width=1, weight_issup=0.0) is None  # would have gone on with second
     assert chosen([candidate("end"), *tree[1:2]], beam_width=2, weight_isuse=0) is None
-    cut = candidate("cut", next="retrieve") | {"chosen": True}
-    assert chosen([cut]) == "cut", "by a limit of the run"
+    assert chosen([candidate("by a limit", next="retrieve") | {"chosen": True}]) == "by a limit"
 
 
 def test_of_all_paths_that_were_written_the_best_wins() -> None:
