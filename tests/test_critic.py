@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import PreTrainedTokenizerFast
 
 from selfcorrect_rag.errors import EngineFailed, ModelNotFound
 from selfcorrect_rag.models import Completion, Engine, Request
@@ -15,13 +14,7 @@ from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
 from selfcorrect_rag.reflection import TOKENS
 from tests.conftest import SPECIAL, byte_level_tokenizer, random_model
 
-
-def spelling_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokenizer without control tokens, as a critic's: it spells them letter by letter."""
-    return byte_level_tokenizer(SPECIAL[:3])
-
-
-WORDS = spelling_tokenizer()
+WORDS = byte_level_tokenizer(SPECIAL[:3])  # spells control tokens letter by letter
 ASKED = CriticInput("Is it relevant?", "Task instruction: Who wrote Emma?", "ISREL")
 
 
@@ -102,7 +95,7 @@ def test_long_prompts_keep_their_end_and_special_tokens_are_removed() -> None:
 
 
 def test_a_tokenizer_without_an_end_is_refused() -> None:
-    without_end = spelling_tokenizer()
+    without_end = byte_level_tokenizer(SPECIAL[:3])
     without_end.eos_token = None
     with pytest.raises(ModelNotFound, match="needs an end token"):
         CriticTokenizer(without_end)

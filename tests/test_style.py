@@ -77,3 +77,9 @@ def test_the_docs_are_written_plainly() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     found = [fault for page in pages for fault in faults(page.name, page.read_text("utf-8"))]
     assert found == []
+
+
+def test_a_bad_text_is_found() -> None:
+    bad = ("it is no index", "a node of one's own", "in a thread of its own", "may be gone on with")
+    assert [len(faults("here", text)) for text in bad] == [1, 1, 1, 1]
+    assert faults("here", "There is no index, and there are no rows; it is no longer there.") == []

@@ -60,7 +60,7 @@ _RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
 """The line below a Markdown table's header."""
 _UNDERLINES = """=-~^"'*+#:."""
 """Signs below a heading, in the usual order of levels."""
-_FENCE = re.compile(r"( *)([-*+] +|\d+[.)] +)?(`{3,}(?!.*`)|~{3,})(.*)")
+_FENCE = re.compile(r"( *)([-*+] +|\d+[.)] +)?(`{3,}+(?!.*`)|~{3,})(.*)")
 """A line that begins or ends fenced code: its indent, the mark of a list, the fence, the rest."""
 _ESCAPE = re.compile(r"(?ms)(^```.*?^```$)|\\([!-/:-@\[-`{-~])|(?<= ) +(?=\|)")
 """In Markdown: code, which has no escapes; an escaped character; padding of a column."""
@@ -141,7 +141,7 @@ def _text(file: File) -> Iterator[Section]:
 
 def _markdown(file: File) -> Iterator[Section]:
     text, metadata = _front_matter(file.text().replace("\r\n", "\n"))
-    if file.suffix == ".rst":  # what is indented there is no heading
+    if file.suffix == ".rst":  # a heading is never indented there
         text = re.sub(r"(?m)^ {1,3}(?=#)", "    ", text)
     yield from _outline(text, metadata, metadata.get("title") or _first_title(text) or file.title)
 

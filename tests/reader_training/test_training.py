@@ -24,6 +24,7 @@ from selfcorrect_rag.reader import Reader
 from selfcorrect_rag.reader.network import SHIPPED, load_tokenizer
 from selfcorrect_rag.reader.network import Row as Ids
 from selfcorrect_rag.reader.reader import Passage, PassageReading, ReaderCalibration, Span
+from tests.training.toys import interrupted
 
 TOKENIZER: Any = load_tokenizer()
 PASSAGE = "Rosa Luxemburg was born in Zamość in 1871. Her brother Józef left Zamość in 1873."
@@ -189,14 +190,7 @@ def test_a_run_learns_and_resumes(
     monkeypatch.setattr(train, "teacher_loss", taught := Mock(wraps=train.teacher_loss))
     monkeypatch.setattr(train, "Batches", batches := Mock(wraps=train.Batches))
     train.train(tmp_path / "whole", size, 4, save_strategy="steps", save_steps=3, **given)
-    step, taken = train.ReaderTrainer.training_step, []
-
-    def killed(self: Any, *args: Any, **given: Any) -> Any:
-        taken.append(self.state.global_step)
-        if len(taken) == 4:
-            raise KeyboardInterrupt
-        return step(self, *args, **given)
-
+    killed, taken = interrupted(train.ReaderTrainer.training_step, 4)
     monkeypatch.setattr(train.ReaderTrainer, "training_step", killed)
     monkeypatch.setattr(train, "SAVE_SECONDS", -1)
     with pytest.raises(KeyboardInterrupt):
@@ -227,6 +221,15 @@ def test_processes_share_batches(small_rows: list[Row], monkeypatch: pytest.Monk
     assert [call.args[1] for call in drawn.call_args_list] == [train.SEED, train.SEED + 1]
     # Of the first three batches the first process gave two.
     assert (first(0, 3)[:2], first(1, 3)[:3]) == (streams[0][2:], streams[1][1:])
+
+
+def test_processes_that_load_data_are_not_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = Mock(side_effect=SystemExit)
+    monkeypatch.setattr(train.multiprocessing, "set_start_method", start)
+    monkeypatch.setattr("sys.argv", ["train", "--out=x", f"--threads={torch.get_num_threads()}"])
+    with pytest.raises(SystemExit):
+        train.main()
+    start.assert_called_once_with("spawn")  # a fork can hang
 
 
 @pytest.mark.parametrize("size", ["small", "base"])

@@ -8,7 +8,6 @@ its own, where it is seen what it writes to relative paths.
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 from accelerate.state import PartialState
@@ -16,6 +15,7 @@ from accelerate.utils import DistributedType
 from transformers import Trainer
 
 from tests.training.test_generator import trained
+from tests.training.toys import interrupted
 
 
 def train(folder: Path) -> None:
@@ -27,15 +27,8 @@ if __name__ == "__main__":
     dist.init_process_group("gloo")
     backend = "gloo", DistributedType.MULTI_GPU
     PartialState._prepare_backend = lambda self, *_, **__: backend  # type: ignore[method-assign]
-    step, taken = Trainer.training_step, []
-
-    def counted(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        taken.append(self.state.global_step)
-        if len(taken) == 3:
-            raise KeyboardInterrupt
-        return step(self, *args, **kwargs)
-
-    Trainer.training_step = counted  # type: ignore[method-assign]
+    killed, taken = interrupted(Trainer.training_step, 3)
+    Trainer.training_step = killed  # type: ignore[method-assign]
     if dist.get_rank():
         os.chdir("rank1")
     for _ in range(2):

@@ -28,7 +28,7 @@ from selfcorrect_rag.training.generator import (
 )
 from selfcorrect_rag.training.rows import hold_out, read_rows
 from tests.conftest import SPECIAL, byte_level_tokenizer, t5, t5_tokenizer
-from tests.training.toys import generator_rows, llama, options, row, same, weights
+from tests.training.toys import generator_rows, interrupted, llama, options, row, same, weights
 
 DATA = Path(os.environ.get("SELFCORRECT_DATA", Path(__file__).parents[3] / "shared" / "data"))
 REAL = DATA / "selfrag_generator_train_50samples.jsonl"
@@ -208,14 +208,7 @@ def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
 def test_a_killed_training_resumes_to_the_same_weights(tmp_path: Path, monkeypatch: Any) -> None:
     given = {"num_train_epochs": 1, "save_steps": 2}
     trained(tmp_path / "whole", **given)
-    step, taken = Trainer.training_step, []
-
-    def killed(self: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
-        taken.append(self.state.global_step)
-        if len(taken) == 7:
-            raise KeyboardInterrupt
-        return step(self, *args, **kwargs)
-
+    killed, taken = interrupted(Trainer.training_step, 7)
     monkeypatch.setattr(Trainer, "training_step", killed)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "cut", **given)

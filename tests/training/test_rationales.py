@@ -58,7 +58,7 @@ def test_the_prompt_has_the_instruction_of_the_data_set(tmp_path: Path) -> None:
 def test_a_run_again_asks_nothing_and_has_the_same_options(tmp_path: Path) -> None:
     make(tmp_path, Teacher(explain))
     make(tmp_path, again := Teacher(explain))
-    assert again.asked == []
+    assert not again.asked
     with pytest.raises(BadRun, match=r"other settings .top_k"):
         make(tmp_path, again, top_k=2)
 

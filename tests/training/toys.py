@@ -5,6 +5,7 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import torch
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable, RunnableLambda
 from safetensors.torch import load_file
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from selfcorrect_rag.training.generator import GeneratorRow
 from selfcorrect_rag.training.rows import Options
@@ -127,9 +128,20 @@ def generator_rows(number: int) -> list[GeneratorRow]:
     return made
 
 
-def plain_tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, a beginning, and an end that is padding too."""
-    return byte_level_tokenizer(("<s>", "</s>"), (), "</s>")
+def interrupted(step: Any, at: int) -> tuple[Any, list[int]]:
+    """Return a training step that is interrupted the ``at``-th time, and the steps taken."""
+    taken: list[int] = []
+
+    def killed(self: Any, *args: Any, **given: Any) -> Any:
+        taken.append(self.state.global_step)
+        if len(taken) == at:
+            raise KeyboardInterrupt
+        return step(self, *args, **given)
+
+    return killed, taken
+
+
+plain_tokenizer = partial(byte_level_tokenizer, ("<s>", "</s>"), (), "</s>")
 
 
 def llama(*, tied: bool = False, spare: int = 0) -> tuple[Any, Any]:
