@@ -114,12 +114,12 @@ def retrieved(*splits: int) -> list[Retrieved]:
     return found
 
 
-def retrieved_rows() -> list[Row]:
-    """Return each passage retrieved for a question of splits 0 and 1, if it surely answers or
-    surely does not."""
+def retrieved_rows(*splits: int) -> list[Row]:
+    """Return each passage retrieved for a question of these splits, if it surely answers or surely
+    does not."""
     return [
         Row(asked.question, title, text, stated, f"retrieved: {asked.source}")
-        for asked in retrieved(0, 1)
+        for asked in retrieved(*splits)
         for title, text in asked.passages
         if (stated := asked.stated(title, text)) is not None
     ]

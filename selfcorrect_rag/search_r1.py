@@ -16,12 +16,7 @@ from langgraph.types import RetryPolicy
 
 from selfcorrect_rag.errors import Fault, ModelFailed, wrap_errors
 from selfcorrect_rag.intake import name_of
-from selfcorrect_rag.models.chat_model import (
-    LONGEST_ANSWER,
-    is_llm,
-    model_behind,
-    split_reasoning,
-)
+from selfcorrect_rag.models.chat_model import LONGEST_ANSWER, is_llm, model_behind, split_reasoning
 from selfcorrect_rag.models.from_name import Model, as_language_model
 from selfcorrect_rag.nodes import node as nodes
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, limit_met, stopped

@@ -166,7 +166,7 @@ def all_cases(seed: int = 0) -> Iterator[Case]:
     nq = chance.sample([row for row in real_rows().train if row.source == "nq"], NQ)
     answers = {row.question: row.answers[0] for row in nq}
     answers |= {asked.question: asked.answers[0] for asked in retrieved(0, 1)}
-    found = [row for row in retrieved_rows() if not _is_first_hop(row)]
+    found = [row for row in retrieved_rows(0, 1) if not _is_first_hop(row)]
     near = Negatives(nq, encyclopedia()).find(nq)
     without = chance.sample([row for row in found if not row.answers], IRRELEVANT_AS_RETRIEVED)
     passages = [*(row for row in found if row.answers), *without, *nq]

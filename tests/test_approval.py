@@ -82,9 +82,8 @@ async def test_a_fork_may_ask_for_approval(name: str, form: str) -> None:
     await ask(graph, form, ASKED, THREAD)
     web.queries.clear()
     point = next(s for s in graph.get_state_history(THREAD) if "grade_documents" in s.next)
-    with pytest.raises(
-        BadSettings, match=r"^approve_search: .* by graph\.update_state\(config, .*True"
-    ):
+    remedy = r"^approve_search: .* by graph\.update_state\(config, .*True"
+    with pytest.raises(BadSettings, match=remedy):
         await ask(graph, form, None, point.config, context=APPROVE)
     fork = graph.update_state(point.config, {"settings": APPROVE})
     assert "__interrupt__" in await ask(graph, form, None, fork)

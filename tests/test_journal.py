@@ -1,7 +1,7 @@
 """Journals of killed runs: rows that are read back, settings, and who may write."""
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,11 +37,8 @@ def test_rows_of_many_threads(tmp_path: Path) -> None:
         for i in range(20):
             journal.append(f"{name}{i}", {"text": name * 500})
 
-    threads = [threading.Thread(target=append, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(append, "abcd"))
     assert len(Journal(journal.path).rows) == 80
 
 
@@ -129,15 +126,13 @@ def test_a_folder_of_another_origin_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_has_one_run_at_a_time(tmp_path: Path) -> None:
-    with open_run(tmp_path / "a" / "run", {}):
-        with (
-            pytest.raises(BadRun, match="another run is writing to"),
-            open_run(tmp_path / "a" / "run", {}),
-        ):
+    run = tmp_path / "a" / "run"
+    with open_run(run, {}):
+        with pytest.raises(BadRun, match="another run is writing to"), open_run(run, {}):
             raise AssertionError
         with open_run(tmp_path / "other", {}):
             pass
-    with open_run(tmp_path / "a" / "run", {}):
+    with open_run(run, {}):
         pass
 
 

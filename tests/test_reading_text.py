@@ -125,11 +125,7 @@ def test_a_text_without_options_and_the_question_for_the_option() -> None:
         ("In 1930? No. [2] In 1931. [1] [3]", "In 1931 [1] [3].", [2, 1, 3]),
         ("The answer: it is hard to say", "The answer: it is hard to say", []),
         ("It is by J.\nMay it be.", "May it be.", []),
-        (
-            "Documents 1-3 and 7 say 1931 [4–5].",
-            "Documents 1-3 and 7 say 1931 [4–5].",
-            [1, 2, 3, 7, 4, 5],
-        ),
+        ("Documents 1-3 and 7: 31 [4–5].", "Documents 1-3 and 7: 31 [4–5].", [1, 2, 3, 7, 4, 5]),
         ("By documents 2-999.", "By documents 2-999.", [*range(2, 34)]),
         ("No. Document 1 has J. J. Abrams.", "Document 1 has J. J. Abrams.", [1]),
         ("He is in the U.S. She is in the U.S. Army.", "She is in the U.S. Army.", []),

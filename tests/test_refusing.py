@@ -1,6 +1,5 @@
 """An answer whose score is not above ``score_above`` is refused, by every graph."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.four_graphs import ALL, PLAIN, create, gossip, write
 from tests.providers import Provider, chat, content
 from tests.reader.scripted_reader import reader_llm
 from tests.scripted import ScriptedLLM
+from tests.test_faults import FORMS, ask
 
 HALVES = {"content": content([("By ", 0.25), ("Ann [1].", 1.0)])}
 """Tokens whose probabilities have a geometric mean of one half."""
@@ -27,18 +27,16 @@ def graph(name: str, **options: Any) -> Any:
     return create(name, llm, Provider(answer=sure), gossip, WordEvaluator(), None, **options)
 
 
-@pytest.mark.parametrize("form", ["sync", "async"])
+@FORMS
 @pytest.mark.parametrize("name", ALL)
-def test_every_graph_refuses_up_to_the_threshold(name: str, form: str) -> None:
-    def run(**context: Any) -> Any:
-        if form == "sync":
-            return graph(name).invoke(PLAIN, context=context)
-        return asyncio.run(graph(name).ainvoke(PLAIN, context=context))
+async def test_every_graph_refuses_up_to_the_threshold(name: str, form: str) -> None:
+    async def run(**context: Any) -> Any:
+        return await ask(graph(name), form, PLAIN, context=context)
 
-    stated = run()
+    stated = await run()
     score = stated["score"]
-    assert run(score_above=score - 0.01)["answer"] == stated["answer"] != REFUSAL
-    refused = run(score_above=score)  # which is not above
+    assert (await run(score_above=score - 0.01))["answer"] == stated["answer"] != REFUSAL
+    refused = await run(score_above=score)  # which is not above
     assert (refused["answer"], refused["cited_answer"]) == (REFUSAL, REFUSAL)
     assert (refused["citations"], refused["score"]) == ([], score)
     (note,) = set(refused["notes"]) - set(stated["notes"])

@@ -149,10 +149,7 @@ def test_a_turn_without_an_action_is_told_so_and_counts() -> None:
     [
         ("a <search>b</search> c", ("search", "b", "a <search>b</search>")),
         ("<answer>b", ("answer", "b", "<answer>b</answer>")),
-        (
-            "not <search> but <answer>b</answer>",
-            ("answer", "b", "not <search> but <answer>b</answer>"),
-        ),
+        ("a <search> <answer>b</answer>", ("answer", "b", "a <search> <answer>b</answer>")),
         ("<answer>a</answer><search>b</search>", ("answer", "a", "<answer>a</answer>")),
         ("<search>b</answer> c", ("", "", "<search>b</answer>")),
         ("</search> c", ("", "", "</search>")),

@@ -183,9 +183,7 @@ def _revised(state: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, An
     return update
 
 
-def _annotated(
-    state: AgentState[Any] | GroundedState, citations: Sequence[Citation]
-) -> dict[str, Any] | None:
+def _annotated(state: AgentState[Any], citations: Sequence[Citation]) -> dict[str, Any] | None:
     last = state["messages"][-1]
     cited = cited_message(last, citations) if isinstance(last, AIMessage) else last
     return None if cited is last else {"messages": [cited]}

@@ -1,6 +1,7 @@
 """``selfcorrect-rag batch``: many questions through a graph."""
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +10,16 @@ import click
 from selfcorrect_rag.cli.options import CONFIG, GRAPH, config_from
 from selfcorrect_rag.cli.terminal import count, progress_line, tell
 
-AT_LEAST_1 = click.IntRange(1)
+number = partial(click.option, type=click.IntRange(1), show_default=True)
 
 
 @click.command(params=[GRAPH, *CONFIG])
 @click.argument("questions", nargs=-1, required=True)
 @click.option("--out", type=Path, required=True, metavar="DIR", help="The folder of the answers.")
 @click.option("--keep", multiple=True, metavar="COLUMN", help="A column the answers have too.")
-@click.option(
-    "--in-flight", type=AT_LEAST_1, default=16, show_default=True, help="Questions at a time."
-)
+@number("--in-flight", default=16, help="Questions at a time.")
 @click.option("--ray", is_flag=True, help="Ask on Ray, in a cluster or on this machine.")
-@click.option(
-    "--actors", type=AT_LEAST_1, default=1, show_default=True, help="Processes that answer on Ray."
-)
+@number("--actors", default=1, help="Processes that answer on Ray.")
 def batch_command(
     questions: tuple[str, ...], out: Path, graph: str, ray: bool, actors: int, **options: Any
 ) -> int:

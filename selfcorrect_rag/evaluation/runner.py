@@ -190,8 +190,7 @@ async def arun_methods(
     with open_run(out, settings or {}):
         journal = Journal(out / ROWS)
         done = {key for key, row in journal.rows.items() if not row["error"]}
-        pairs = [(question, method) for question in questions for method in methods]
-        left = [(q, m) for q, m in pairs if _key(m, q) not in done]
+        left = [(q, m) for q in questions for m in methods if _key(m, q) not in done]
         waiting, missing = iter(left), len(left)
         workers = [asyncio.create_task(work()) for _ in range(max(1, concurrency))]
         try:

@@ -121,7 +121,7 @@ class ReflectionLLM(BaseLLM):
     ) -> list[Segment]:
         with wrap_errors(ModelFailed, f"the model ({type(self).__name__})"):
             given = self.generate(_strings(prompts), **_traced(callbacks, options))
-            return _checked(_infos(given), len(prompts))
+            return _checked(given, len(prompts))
 
     async def _acall(
         self, prompts: Sequence[Prompt], callbacks: Callbacks, options: dict[str, Any]
@@ -130,7 +130,7 @@ class ReflectionLLM(BaseLLM):
             is_long = sum(len(part.text) for prompt in prompts for part in prompt.parts) > LONG
             texts = await run_in_executor(None, _strings, prompts) if is_long else _strings(prompts)
             result = await self.agenerate(texts, **_traced(callbacks, options))
-            return _checked(_infos(result), len(prompts))
+            return _checked(result, len(prompts))
 
     def _generate(
         self, prompts: list[str], stop: Any = None, run_manager: Any = None, **kwargs: Any
@@ -170,12 +170,9 @@ def _traced(callbacks: Callbacks, options: dict[str, Any]) -> dict[str, Any]:
     return {"callbacks": callbacks, "metadata": {}, "tags": tags, **options}
 
 
-def _infos(result: LLMResult) -> list[Any]:
-    return [of_one[0].generation_info or {} for of_one in result.generations]
-
-
-def _checked(segments: list[Segment], prompts: int) -> list[Segment]:
+def _checked(result: LLMResult, prompts: int) -> list[Segment]:
     """Return the segments, or raise ModelFailed if a backend did not give whole ones."""
+    segments: list[Any] = [of_one[0].generation_info or {} for of_one in result.generations]
     missing = [key for each in segments for key in Segment.__required_keys__ - each.keys()]
     if len(segments) != prompts or missing:
         wrong = f"a segment without {min(missing)}" if missing else f"{len(segments)} segments"

@@ -49,9 +49,6 @@ def _reply(messages: Sequence[BaseMessage], tools: Sequence[dict[str, Any]]) -> 
     function = tools[0]["function"]
     parameters = function["parameters"]
     argument = next(iter([*parameters.get("required", []), *parameters["properties"]]))
-    call = ToolCall(
-        name=function["name"],
-        args={argument: messages[asked[-1]].text},
-        id=f"call_{uuid4().hex}",
-    )
+    args = {argument: messages[asked[-1]].text}
+    call = ToolCall(name=function["name"], args=args, id=f"call_{uuid4().hex}")
     return AIMessage("", tool_calls=[call])

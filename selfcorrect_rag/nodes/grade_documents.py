@@ -6,11 +6,7 @@ from typing import Any
 
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.models.from_name import Evaluator, as_evaluator
-from selfcorrect_rag.models.retrieval_evaluator import (
-    RetrievalEvaluator,
-    grading,
-    titled,
-)
+from selfcorrect_rag.models.retrieval_evaluator import RetrievalEvaluator, grading, titled
 from selfcorrect_rag.nodes.limits import FOR_THE_ANSWER, add_costs, best_so_far, limit_met, stopped
 from selfcorrect_rag.nodes.node import Node, Run, Update
 from selfcorrect_rag.nodes.web_search import check_approval

@@ -363,19 +363,23 @@ def _mail(file: File) -> Iterator[Section]:
 
 
 def _csv(file: File) -> Iterator[Section]:
-    """Read a table with the delimiter by which most of its first rows have as many cells."""
+    """Read a table with tabs, or the delimiter by which most first rows have as many cells."""
     text = file.text()
     csv.field_size_limit(MAX_BYTES)
 
-    def rows(delimiter: str) -> Iterator[list[str]]:
+    def rows(delimiter: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
         lines = io.StringIO(text, newline="")
-        return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+        return csv.reader(lines, delimiter=delimiter, skipinitialspace=True, quoting=quoting)
 
     def consistency(delimiter: str) -> int:
         widths = Counter(map(len, islice(rows(delimiter), 100)))
         return max((count for width, count in widths.items() if width > 1), default=0)
 
-    yield from _sheet(list(rows(max("\t;,|", key=consistency))), {"title": file.title})
+    delimiter = "\t" if file.suffix == ".tsv" else max("\t;,|", key=consistency)
+    table = list(rows(delimiter))
+    if delimiter == "\t" and any("\t" in cell for row in table for cell in row):
+        table = list(rows("\t", csv.QUOTE_NONE))  # a lone quote had swallowed rows
+    yield from _sheet(table, {"title": file.title})
 
 
 def _by_kreuzberg(data: bytes, kind: str, form: str = "markdown") -> tuple[str, Any]:

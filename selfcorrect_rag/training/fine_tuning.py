@@ -61,14 +61,19 @@ class CausalOptions(TuningOptions):
 
     lora_rank: NonNegativeInt = 0
     """Rank of a LoRA adapter of all linear layers; 0: train all weights."""
+    adapter: str = ""
+    """Folder of a LoRA adapter of the same model, which is trained on in place of a new one."""
 
 
 def prepare(options: TuningOptions, rows: Iterable[object]) -> dict[str, Any]:
     """Check everything before a model is loaded, seed all generators, and identify the run."""
     require("accelerate", "train")
     _accumulation(options)
-    if getattr(options, "lora_rank", 0) and _is_sharded():
-        raise BadTrainingData("lora_rank needs whole weights; launch without FSDP and DeepSpeed")
+    rank, adapter = getattr(options, "lora_rank", 0), getattr(options, "adapter", "")
+    if (rank or adapter) and _is_sharded():
+        raise BadTrainingData("LoRA needs whole weights; launch without FSDP and DeepSpeed")
+    if adapter and not Path(adapter, "adapter_config.json").is_file():
+        raise BadTrainingData(f"{adapter} has no adapter_config.json; give a folder of an adapter")
     run_id = {**options.identity, "data": digest(map(repr, rows))}
     check_run(options.out, run_id)
     require("transformers", "train").set_seed(options.seed)
@@ -205,7 +210,10 @@ def tune_causal(
     if not train.rows:
         raise BadTrainingData(f"no row is left to train on; {train.left_out} are too long")
     held_out = held_out or Examples()
-    if options.lora_rank:
+    if options.adapter:
+        peft = require("peft", "train")
+        model = peft.PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
+    elif options.lora_rank:
         peft = require("peft", "train")
         ends = (model.get_input_embeddings(), model.get_output_embeddings())
         names = [n.rpartition(".")[2] for n, m in model.named_modules() if m in ends]

@@ -89,6 +89,8 @@ class GeneratorRow(Row):
     input: str = ""
     id: str = ""
     dataset_name: str = ""
+    wrong: bool = False
+    """Whether the output is wrong: its tokens are learned then, and its text is not."""
 
     @property
     def question(self) -> str:
@@ -338,12 +340,13 @@ _SPAN = re.compile(f"{re.escape(PARAGRAPH)}(.*?){re.escape(END_PARAGRAPH)}", re.
 _CONTROL = re.compile(f"({'|'.join(map(re.escape, CONTROL_TOKENS))})")
 
 
-def output_parts(output: str) -> Iterator[tuple[Part, bool]]:
+def output_parts(output: str, wrong: bool = False) -> Iterator[tuple[Part, bool]]:
     """Yield the parts of an output, and whether each is learned.
 
-    Learned are the text, the reflection tokens and ``<paragraph>``, which the model writes after
-    ``[Retrieval]``. Each passage is masked on its own (section 3.2.2), with its ``</paragraph>``:
-    the retriever decides where a passage ends. In a passage nothing is a reflection token.
+    Learned are the text, unless the output is ``wrong``, the reflection tokens and ``<paragraph>``,
+    which the model writes after ``[Retrieval]``. Each passage is masked on its own (section 3.2.2),
+    with its ``</paragraph>``: the retriever decides where a passage ends, and in it nothing is a
+    token.
     """
     for number, stretch in enumerate(_SPAN.split(output.strip())):
         if number % 2:
@@ -354,7 +357,8 @@ def output_parts(output: str) -> Iterator[tuple[Part, bool]]:
         for text in filter(None, _CONTROL.split(stretch)):
             if text in (PARAGRAPH, END_PARAGRAPH):
                 raise BadTrainingData(f"{text} without its other half in the output {output!r:.80}")
-            yield Part(text, "control" if text in GROUP_OF else "untrusted"), True
+            is_token = text in GROUP_OF
+            yield Part(text, "control" if is_token else "untrusted"), is_token or not wrong
 
 
 def generator_examples(
@@ -365,7 +369,7 @@ def generator_examples(
     found = Examples()
     for row in rows:
         prompt = [(part._replace(shorten=0), False) for part in instruction_parts(row.question)]
-        parts, learned = zip(*prompt, *output_parts(row.output), strict=True)
+        parts, learned = zip(*prompt, *output_parts(row.output, row.wrong), strict=True)
         try:
             encoded = tokenizer.encode([Prompt(parts=parts)], longest - 1)[0]
         except PromptTooLong:

@@ -106,30 +106,21 @@ def test_an_unsupported_sentence_is_retrieved_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rewriter", "rounds", "answer"),
+    ("said", "rounds", "kept"),
     [
-        (None, 2, "Eliot wrote it. George wrote Middlemarch."),
-        (lambda *_: "", 2, "Eliot wrote it. George wrote Middlemarch."),
-        (lambda *_: "The documents do not say.", 2, "Eliot wrote it. George wrote Middlemarch."),
-        (
-            lambda *_: "She was\nborn [3] in Nuneaton.",
-            1,
-            "Eliot wrote it. George wrote Middlemarch.",
-        ),
-        (
-            lambda *_: "She was\nborn [3] in Nuneaton.",
-            2,
-            "Eliot wrote it. She was born in Nuneaton. George wrote Middlemarch.",
-        ),
-        (lambda *_: "She was born in Rome.", 3, "Eliot wrote it. George wrote Middlemarch."),
+        (None, 2, ""),
+        ("", 2, ""),
+        ("The documents do not say.", 2, ""),
+        ("She was\nborn [3] in Nuneaton.", 1, ""),
+        ("She was\nborn [3] in Nuneaton.", 2, "She was born in Nuneaton. "),
+        ("She was born in Rome.", 3, ""),
     ],
 )
-def test_an_unsupported_sentence_is_rewritten_or_dropped(
-    rewriter: Any, rounds: int, answer: str
-) -> None:
+def test_an_unsupported_sentence_is_rewritten_or_dropped(said: Any, rounds: int, kept: str) -> None:
     first = "Eliot wrote it. She was born in Paris. George wrote Middlemarch."
+    rewriter = None if said is None else lambda *_: said
     result = revised(first, unstated_names, lambda _: [BIRTH], rewriter, rounds=rounds)
-    assert result["answer"] == answer
+    assert result["answer"] == f"Eliot wrote it. {kept}George wrote Middlemarch."
     assert (result["unsupported_spans"], result["supported_share"]) == ([], 1.0)
 
 

@@ -49,9 +49,8 @@ async def test_what_no_tool_returned_is_revised(form: str) -> None:
 def test_passages_that_a_graph_cited_are_evidence() -> None:
     books = as_tool(self_rag(), name="books")
     middleware: Any = [CitationMiddleware(), RevisionMiddleware(REVISER)]
-    agent = create_agent(
-        saying("So: Emma [1]. Not Joyce.", "books"), [books], middleware=middleware
-    )
+    model = saying("So: Emma [1]. Not Joyce.", "books")
+    agent = create_agent(model, [books], middleware=middleware)
     last = agent.invoke({"messages": [HumanMessage("Who?")]})["messages"][-1]
     assert last.text == "So: Emma [1]."
     (block,) = last.content_blocks

@@ -7,11 +7,11 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.evaluation.methods import Spec, read_spec
 from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.models import RetrievalEvaluator
 from selfcorrect_rag.settings import GRAPHS, Settings
+from tests.four_graphs import create
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, passage_of, segment
 
 MODEL = FakeListChatModel(responses=["Lind, I think."])
@@ -47,13 +47,9 @@ class ScriptedParts:
         return GRAPHS[name](**given)
 
     def graph(self, name: str, settings: Settings | None = None) -> Any:
-        given: Any = settings
-        if name == "self_rag":
-            return create_self_rag(self.llm, self.retriever, settings=given)
-        if name == "instruct_rag":
-            return create_instruct_rag(MODEL, self.retriever, settings=given)
-        create: Any = create_crag if name == "crag" else create_self_crag
-        return create(self.llm, self.retriever, NameEvaluator(), settings=given)
+        writer = MODEL if name == "instruct_rag" else self.llm
+        evaluator = NameEvaluator()
+        return create(name, self.llm, writer, self.retriever, evaluator, settings=settings)
 
 
 class NameEvaluator(RetrievalEvaluator):

@@ -60,11 +60,9 @@ def options(tmp_path: Path, **given: Any) -> EvalOptions:
 
 
 def test_a_whole_evaluation_with_a_sweep(tmp_path: Path) -> None:
-    given = options(
-        tmp_path,
-        methods=("rag", "s=self_rag:mode=always"),
-        sweeps=("s=self_rag:mode=always:weight_issup=0,1,2",),
-    )
+    methods = ("rag", "s=self_rag:mode=always")
+    sweeps = ("s=self_rag:mode=always:weight_issup=0,1,2",)
+    given = options(tmp_path, methods=methods, sweeps=sweeps)
     made = evaluate(given, ScriptedParts(), settings={"model": "scripted"})
     match = {name: method["metrics"]["match"]["value"] for name, method in made["methods"].items()}
     assert match["s:weight_issup=0"] == 0.0

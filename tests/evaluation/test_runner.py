@@ -109,12 +109,8 @@ def test_a_threshold_for_a_graph_from_labelled_questions(tmp_path: Path) -> None
 
     assert found(0.25)["score_above"] is None
     bound = found(0.2)
-    assert (bound["answered"], bound["wrong"], bound["questions"], bound["left_out"]) == (
-        0,
-        0,
-        7,
-        1,
-    )
+    counts = [bound[name] for name in ("answered", "wrong", "questions", "left_out")]
+    assert counts == [0, 0, 7, 1]
     assert (bound["without"]["answered"], bound["without"]["wrong"]) == (7, 1)
     assert found(0.2, "crag:score_above=9")["without"]["answered"] == 7  # asked without it
     with pytest.raises(BadArgument, match="no answer of instruct_rag has a score to refuse by"):

@@ -167,11 +167,8 @@ def test_crag_has_each_piece_of_the_knowledge_read_by_itself() -> None:
         "Persuasion": "Noise is here.",
     }
     llm, reader = reader_llm({"Jane Austen": 0.9, "Walter Scott": 0.5})
-    graph = create_crag(
-        llm,
-        lambda query: [Document(text, metadata={"title": name}) for name, text in texts.items()],
-        WordEvaluator(),
-    )
+    found = [Document(text, metadata={"title": name}) for name, text in texts.items()]
+    graph = create_crag(llm, lambda query: found, WordEvaluator())
     result = graph.invoke({"question": "Who wrote Emma?"})
     assert [passage.title for _, passage in reader.calls[0]] == ["Emma (town)", "Emma (novel)"]
     assert result["cited_answer"] == "Jane Austen [2]"

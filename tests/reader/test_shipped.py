@@ -64,10 +64,9 @@ def test_batches_give_what_rows_give_alone(reader: Reader, monkeypatch: pytest.M
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     with ThreadPoolExecutor(4) as pool:
         together = [reader.read(asked), *pool.map(reader.read, [asked] * 4)]
+    relevant = pytest.approx([r.relevant for r in alone], abs=1e-4)
     for readings in together:
-        assert [r.relevant for r in readings] == pytest.approx(
-            [r.relevant for r in alone], abs=1e-4
-        )
+        assert [r.relevant for r in readings] == relevant
         assert [r.spans[0].text for r in readings] == [r.spans[0].text for r in alone]
 
 

@@ -1,10 +1,11 @@
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from selfcorrect_rag.search import Index
 
-from .stand_ins import WordHash
+from .stand_ins import Call, WordHash
 
 
 @pytest.fixture
@@ -22,3 +23,13 @@ def index(request: pytest.FixtureRequest, tmp_path: Path) -> Index:
 @pytest.fixture
 def hybrid(tmp_path: Path) -> Index:
     return Index(tmp_path / "index", WordHash())
+
+
+@pytest.fixture(params=["sync", "async"])
+def call(request: pytest.FixtureRequest) -> Call:
+    """Calls a method by its name, or its async twin, whose name has an a in front."""
+    if request.param == "sync":
+        return lambda found, name, *args, **options: getattr(found, name)(*args, **options)
+    return lambda found, name, *args, **options: asyncio.run(
+        getattr(found, "a" + name)(*args, **options)
+    )

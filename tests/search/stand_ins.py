@@ -1,9 +1,13 @@
 """Embeddings without a model, importable by name, and small files of every kind."""
 
 import random
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from langchain_core.embeddings import Embeddings
+
+Call = Callable[..., Any]
 
 
 class WordHash(Embeddings):

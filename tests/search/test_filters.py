@@ -1,7 +1,5 @@
 """Filters of a run: what they let through, and that nothing gets around them."""
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,28 +9,20 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.vectorstores import InMemoryVectorStore
 from langgraph.graph import START, StateGraph
 
-from selfcorrect_rag import create_crag, create_instruct_rag, create_self_crag, create_self_rag
 from selfcorrect_rag.search import Index, RetrieverWebSearch
 from selfcorrect_rag.search.index import Ranking
 from selfcorrect_rag.search.retriever import AnyRetriever, BadFilter, compile_filter
 from tests.crag_runs import WordEvaluator
+from tests.four_graphs import ALL, create
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, echo, segment
 
-from .stand_ins import WordHash
+from .stand_ins import Call, WordHash
 
 DOCUMENTS = [
     Document("The plan of Ada.", metadata={"owner": "ada", "year": 2024, "tags": ["a", "b"]}),
     Document("The plan of Ben.", metadata={"owner": "ben", "year": 2026, "tags": ["b"]}),
     Document("The plan of nobody."),
 ]
-Call = Callable[[Any, RunnableConfig], list[Document]]
-
-
-@pytest.fixture(params=["sync", "async"])
-def call(request: pytest.FixtureRequest) -> Call:
-    if request.param == "sync":
-        return lambda retriever, config: retriever.invoke("plan", config)
-    return lambda retriever, config: asyncio.run(retriever.ainvoke("plan", config))
 
 
 def of(owner: Any) -> RunnableConfig:
@@ -116,25 +106,27 @@ def store() -> InMemoryVectorStore:
 )
 def test_a_retriever_that_ignores_the_filter_leaks_nothing(make: Any, call: Call) -> None:
     retriever = AnyRetriever(make())
-    assert [d.metadata["owner"] for d in call(retriever, of("ben"))] == ["ben"]
-    assert len(call(retriever, {})) == 3
+    assert [d.metadata["owner"] for d in call(retriever, "invoke", "plan", of("ben"))] == ["ben"]
+    assert len(call(retriever, "invoke", "plan", {})) == 3
 
 
 def test_an_index_gets_the_filter(index: Index, call: Call) -> None:
     index.add(DOCUMENTS)
     for retriever in (index.as_retriever(1), AnyRetriever(index.as_retriever(1))):
-        assert [d.metadata["owner"] for d in call(retriever, of("ben"))] == ["ben"]
+        (found,) = call(retriever, "invoke", "plan", of("ben"))
+        assert found.metadata["owner"] == "ben"
     web = RetrieverWebSearch(index.as_retriever(3))
     within = RunnableLambda(lambda query: web.search(query, 3))
     assert len(within.invoke("plan", of("ben"))) == 1
 
 
 def test_a_store_gets_the_filter_in_its_own_language(call: Call) -> None:
-    assert [d.metadata["owner"] for d in call(AnyRetriever(store()), of("ben"))] == ["ben"]
+    retriever = AnyRetriever(store())
+    assert [d.metadata["owner"] for d in call(retriever, "invoke", "plan", of("ben"))] == ["ben"]
     own: Any = {"configurable": {"filter": lambda document: "Ada" in document.page_content}}
-    assert len(call(AnyRetriever(store()), own)) == 1
+    assert len(call(retriever, "invoke", "plan", own)) == 1
     with pytest.raises(BadFilter):
-        call(AnyRetriever(Careless()), own)
+        call(AnyRetriever(Careless()), "invoke", "plan", own)
 
 
 def test_a_function_may_take_the_filter_or_the_config(call: Call) -> None:
@@ -149,47 +141,29 @@ def test_a_function_may_take_the_filter_or_the_config(call: Call) -> None:
         return DOCUMENTS
 
     for function in (by_filter, by_config):
-        assert len(call(AnyRetriever(function), of("ada"))) == 1
+        assert len(call(AnyRetriever(function), "invoke", "plan", of("ada"))) == 1
     assert seen == [{"owner": "ada"}, {"owner": "ada"}]
 
 
-def graph_of(name: str, find: Any) -> Any:
-    """A graph that retrieves with ``find``, by a rewritten query too."""
-    again = segment("Once more.", RELEVANT, FULL, USEFUL, next={"[Retrieval]": 1.0})
-    llm = ScriptedLLM(write=lambda prompt: again)
-    web = RetrieverWebSearch(find)
-    match name:
-        case "self_rag":
-            return create_self_rag(llm, find, settings={"mode": "always"})
-        case "crag":
-            return create_crag(echo(), find, WordEvaluator(), web)
-        case "self_crag":
-            return create_self_crag(llm, find, WordEvaluator(), web)
-        case _:
-            return create_instruct_rag(echo(), find)
-
-
-@pytest.mark.parametrize("name", ["self_rag", "crag", "self_crag", "instruct_rag"])
-@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("by", ["config", "context of a parent"])
-def test_a_runs_filter_holds_in_every_retrieval(name: str, way: str, by: str) -> None:
+def test_a_runs_filter_holds_in_every_retrieval(name: str, call: Call, by: str) -> None:
     seen: list[Any] = []
 
     def find(query: str, filter: Any = None) -> list[Document]:
         seen.append(filter)
         return DOCUMENTS
 
-    graph, options = graph_of(name, find), {"config": of("ada")}
+    again = segment("Once more.", RELEVANT, FULL, USEFUL, next={"[Retrieval]": 1.0})
+    llm, web = ScriptedLLM(write=lambda prompt: again), RetrieverWebSearch(find)
+    graph = create(name, llm, echo(), find, WordEvaluator(), web)
+    options: Any = {"config": of("ada")}
     if by != "config":
         parent = StateGraph(dict, context_schema=dict)
         parent.add_node("ask", graph)
         graph = parent.add_edge(START, "ask").compile()
         options = {"context": {"filter": {"owner": "ada"}}}
-    asked = {"question": "What is the plan?"}
-    if way == "sync":
-        result = graph.invoke(asked, **options)
-    else:
-        result = asyncio.run(graph.ainvoke(asked, **options))
+    result = call(graph, "invoke", {"question": "What is the plan?"}, **options)
     assert seen == [{"owner": "ada"}] * len(seen)
     assert len(seen) > 1 or name == "instruct_rag"
     assert {d.metadata.get("owner") for d in result["passages"]} == {"ada"}

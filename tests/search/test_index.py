@@ -6,7 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +122,7 @@ def test_folders_that_are_no_index(tmp_path: Path) -> None:
     for file in ("notes.md", "chroma.sqlite3"):
         (tmp_path / file[:4]).mkdir()
         (tmp_path / file[:4] / file).touch()
-        with pytest.raises(
-            NoIndex, match=r"^\S+ holds other files, or an index of an earlier vers"
-        ):
+        with pytest.raises(NoIndex, match=r"^\S+ holds other files, or an index of an earlier"):
             Index(tmp_path / file[:4], "bm25")
     assert not is_index(tmp_path)
 
@@ -135,9 +133,7 @@ def test_an_index_of_an_earlier_layout_or_a_damaged_one_is_refused(index: Index)
     with pytest.raises(NoIndex, match="earlier version: index again, into a new or empty folder"):
         open_index(index.path)
     (index.path / "index.sqlite3").write_bytes(b"nothing" * 1000)
-    with pytest.raises(
-        UnreadableIndex, match=r"does not open as an index .*index into a new folder"
-    ):
+    with pytest.raises(UnreadableIndex, match=r"not open as an index .*index into a new folder"):
         open_index(index.path, index.embeddings or "bm25")
 
 
@@ -162,9 +158,7 @@ def test_files_are_private(index: Index) -> None:
 def test_two_writers_exclude_each_other(index: Index) -> None:
     other = Index(index.path, index.embeddings or "bm25")
     with index.writing():
-        with pytest.raises(
-            UnreadableIndex, match=r"another process is writing .*run again when it has"
-        ):
+        with pytest.raises(UnreadableIndex, match=r"another process is writing .*run again when"):
             other.add([passage("x")])
         assert other.search("x") == []
     assert other.add([passage("x")]) == 1
@@ -172,23 +166,15 @@ def test_two_writers_exclude_each_other(index: Index) -> None:
 
 def test_threads_may_search_while_another_writes(hybrid: Index) -> None:
     hybrid.add([passage("door 0")])
-    failures: list[BaseException] = []
 
-    def ask() -> None:
-        try:
-            for _ in range(20):
-                assert hybrid.search("door", 3)
-        except BaseException as error:
-            failures.append(error)
+    def ask() -> bool:
+        return all(hybrid.search("door", 3) for _ in range(20))
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for i in range(1, 6):
-        hybrid.add([passage(f"door {i}")])
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(ask) for _ in range(3)]
+        for i in range(1, 6):
+            hybrid.add([passage(f"door {i}")])
+    assert all(each.result() for each in asked)
 
 
 WRITER = """

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,9 @@ from selfcorrect_rag.errors import (
 from selfcorrect_rag.search import Index, RetrieverWebSearch, as_web_search
 from selfcorrect_rag.search.retriever import AnyRetriever
 
-from .stand_ins import WordHash
+from .stand_ins import Call, WordHash
 
 FOUND = [Document("Emma is by Jane Austen.", metadata={"title": "Novels"})]
-Call = Callable[..., Any]
-
-
-@pytest.fixture(params=["sync", "async"])
-def call(request: pytest.FixtureRequest) -> Call:
-    if request.param == "sync":
-        return lambda found, name, *args, **options: getattr(found, name)(*args, **options)
-    return lambda found, name, *args, **options: asyncio.run(
-        getattr(found, "a" + name)(*args, **options)
-    )
 
 
 class TestOfLangChain(RetrieversIntegrationTests):

@@ -1,20 +1,19 @@
 """Tavily through its own client, against a loopback server that speaks its wire format."""
 
-import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from langchain_core.documents import Document
 
 from selfcorrect_rag.errors import WebSearchFailed
-from selfcorrect_rag.search import TavilyWebSearch, WebSearch
+from selfcorrect_rag.search import TavilyWebSearch
+
+from .stand_ins import Call
 
 KEY = "tvly-very-secret"
-Search = Callable[[WebSearch, str, int], list[Document]]
 
 
 def page(number: int, **fields: Any) -> dict[str, Any]:
@@ -85,16 +84,9 @@ def tavily() -> Iterator[Tavily]:
     server.server.server_close()
 
 
-@pytest.fixture(params=["sync", "async"])
-def search(request: pytest.FixtureRequest) -> Search:
-    if request.param == "sync":
-        return lambda web, query, k: web.search(query, k)
-    return lambda web, query, k: asyncio.run(web.asearch(query, k))
-
-
-def test_results_are_documents_with_their_addresses(tavily: Tavily, search: Search) -> None:
+def test_results_are_documents_with_their_addresses(tavily: Tavily, call: Call) -> None:
     tavily.results[0]["raw_content"] = "The whole\n\n page."
-    first, second = search(tavily.web(), "Emma, author", 5)
+    first, second = call(tavily.web(), "search", "Emma, author", 5)
     assert (first.page_content, second.page_content) == ("The whole\n\n page.", "Snippet 2")
     assert first.metadata == {"title": "Page 1", "source": "https://example.org/1"}
     path, body, headers = tavily.asked[0]
@@ -104,7 +96,7 @@ def test_results_are_documents_with_their_addresses(tavily: Tavily, search: Sear
     assert (body["max_results"], body["include_raw_content"]) == (5, "text")
 
 
-def test_domains_reach_tavily_and_preferred_ones_come_first(tavily: Tavily, search: Search) -> None:
+def test_domains_reach_tavily_and_preferred_ones_come_first(tavily: Tavily, call: Call) -> None:
     tavily.results = [
         page(1),
         *(page(i, url=f"https://notwikipedia.org/{i}") for i in range(2, 15)),
@@ -113,7 +105,7 @@ def test_domains_reach_tavily_and_preferred_ones_come_first(tavily: Tavily, sear
     web = tavily.web(
         prefer_domains=["wikipedia.org"], include_domains=["a.org"], exclude_domains=["b.org"]
     )
-    sources = [d.metadata["source"] for d in search(web, "Emma", 3)]
+    sources = [d.metadata["source"] for d in call(web, "search", "Emma", 3)]
     assert sources[0] == "https://en.wikipedia.org/wiki/Emma"
     assert sources[1:] == ["https://example.org/1", "https://notwikipedia.org/2"]
     assert tavily.asked[0][1]["max_results"] == 20  # or a preferred page ranked ninth is not seen
@@ -134,27 +126,27 @@ def test_domains_reach_tavily_and_preferred_ones_come_first(tavily: Tavily, sear
     ],
 )
 def test_a_failure_is_told_without_the_key(
-    tavily: Tavily, search: Search, status: int, said: str
+    tavily: Tavily, call: Call, status: int, said: str
 ) -> None:
     tavily.status, tavily.failures = status, 1
     with pytest.raises(WebSearchFailed, match=f"Tavily failed .*{said}") as raised:
-        search(tavily.web(), "Emma", 5)
+        call(tavily.web(), "search", "Emma", 5)
     assert KEY not in str(raised.value)
     assert "\n" not in str(raised.value)
-    assert len(search(tavily.web(), "Emma", 5)) == 2
+    assert len(call(tavily.web(), "search", "Emma", 5)) == 2
 
 
-def test_a_server_that_trickles_is_left_in_time(tavily: Tavily, search: Search) -> None:
+def test_a_server_that_trickles_is_left_in_time(tavily: Tavily, call: Call) -> None:
     tavily.trickle = True
     with pytest.raises(WebSearchFailed, match="no answer within 1 s"):
-        search(tavily.web(timeout=1), "Emma", 5)
+        call(tavily.web(timeout=1), "search", "Emma", 5)
     assert not tavily.asked or tavily.hung_up.wait(60)  # a busy machine may not even have asked
 
 
-def test_a_long_answer_is_refused(tavily: Tavily, search: Search) -> None:
+def test_a_long_answer_is_refused(tavily: Tavily, call: Call) -> None:
     tavily.flood = True
     with pytest.raises(WebSearchFailed, match="longer than 32 MiB"):
-        search(tavily.web(timeout=600), "Emma", 5)
+        call(tavily.web(timeout=600), "search", "Emma", 5)
     assert tavily.hung_up.wait(60)
 
 
@@ -167,13 +159,13 @@ def test_a_long_answer_is_refused(tavily: Tavily, search: Search) -> None:
         ('{"results": "none"}', "no list of results"),
     ],
 )
-def test_answers_that_are_no_answers(tavily: Tavily, search: Search, body: str, said: str) -> None:
+def test_answers_that_are_no_answers(tavily: Tavily, call: Call, body: str, said: str) -> None:
     tavily.body = body
     with pytest.raises(WebSearchFailed, match=said):
-        search(tavily.web(), "Emma", 5)
+        call(tavily.web(), "search", "Emma", 5)
 
 
-def test_strange_results_are_left_out(tavily: Tavily, search: Search) -> None:
+def test_strange_results_are_left_out(tavily: Tavily, call: Call) -> None:
     tavily.results = [
         page(1, url="javascript:alert(1)"),
         page(2, url="file:///etc/passwd"),
@@ -184,14 +176,14 @@ def test_strange_results_are_left_out(tavily: Tavily, search: Search) -> None:
         page(4, content="The same address again"),
         page(5, url=None),
     ]
-    (found,) = search(tavily.web(), "Emma", 5)
+    (found,) = call(tavily.web(), "search", "Emma", 5)
     assert found.metadata["source"] == "https://example.org/4"
     assert found.page_content == "Snippet 4"
 
 
-def test_no_more_pages_than_asked_for(tavily: Tavily, search: Search) -> None:
+def test_no_more_pages_than_asked_for(tavily: Tavily, call: Call) -> None:
     tavily.results = [page(i) for i in range(30)]
-    assert len(search(tavily.web(), "Emma", 3)) == 3
+    assert len(call(tavily.web(), "search", "Emma", 3)) == 3
 
 
 def test_there_is_no_keyless_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
 """Questions of two hops: what is looked up second, what is read, and what happens if it fails."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,20 +15,14 @@ from selfcorrect_rag.search.two_hop import Bridge, BridgeFinder, ChatBridges, Re
 from tests.reader.scripted_reader import ScriptedReader, reader_llm
 from tests.scripted import document
 
+from .stand_ins import Call
+
 ORION = document("Orion", "It began in May. Mara leads it.", source="orion.md", owner="ada")
 VEGA = document("Vega", "Jon leads it.")
 MARA = document("Mara", "She works in Bergen.", source="mara.md", owner="ada")
 JON = document("Jon", "He works in Aarhus.")
 QUESTION = "Where does the leader of Orion work?"
 LED = "Orion: Mara leads it.\nShe works in Bergen."
-Call = Callable[..., Any]
-
-
-@pytest.fixture(params=["sync", "async"])
-def call(request: pytest.FixtureRequest) -> Call:
-    if request.param == "sync":
-        return lambda runnable, *given: runnable.invoke(*given)
-    return lambda runnable, *given: asyncio.run(runnable.ainvoke(*given))
 
 
 class Named(BridgeFinder):
@@ -64,7 +57,7 @@ def scripted(**findings: float) -> ReaderBridges:
 
 def test_a_passage_of_the_second_hop_stands_behind_the_sentence_that_led_to_it(call: Call) -> None:
     library = Library(Mara=[MARA])
-    first, second, third = call(two_hop(library, scripted(Mara=0.9)), QUESTION)
+    first, second, third = call(two_hop(library, scripted(Mara=0.9)), "invoke", QUESTION)
     assert (first, third) == (ORION, VEGA)
     assert library.queries == [QUESTION, "Mara Where does the leader of work"]
     assert second.page_content == LED
@@ -78,7 +71,7 @@ def test_every_graph_answers_from_it(call: Call) -> None:
     llm, reader = reader_llm({"Bergen": 0.95, "Mara": 0.8})
     finder: Any = ReaderBridges(reader)  # type: ignore[arg-type]
     graph = create_self_rag(llm, two_hop(Library(Mara=[MARA], Bergen=[]), finder))
-    result = call(graph, {"question": QUESTION})
+    result = call(graph, "invoke", {"question": QUESTION})
     assert result["answer"] == "Bergen"
     assert [cited["title"] for cited in result["citations"]] == ["Mara (via Orion)"]
 
@@ -118,8 +111,8 @@ def test_what_is_read_is_bounded_and_each_passage_comes_once_a_hop() -> None:
 
 def test_without_a_bridge_or_a_passage_there_is_no_second_hop(call: Call) -> None:
     library = Library(nothing=[])
-    assert call(two_hop(library, Named()), QUESTION) == [ORION, VEGA]
-    assert call(two_hop(library, Named(Bridge("x", 0, ""))), "nothing") == []
+    assert call(two_hop(library, Named()), "invoke", QUESTION) == [ORION, VEGA]
+    assert call(two_hop(library, Named(Bridge("x", 0, ""))), "invoke", "nothing") == []
     assert library.queries == [QUESTION, "nothing"]
 
 
@@ -135,7 +128,7 @@ def test_a_failure_of_the_second_hop_leaves_the_first(
         raise ValueError("overloaded")
 
     for finder in (Named(Bridge("Mara", 0, "Mara leads it.")), RunnableLambda(broken)):
-        assert call(two_hop(find, finder), QUESTION) == [ORION]
+        assert call(two_hop(find, finder), "invoke", QUESTION) == [ORION]
     gone, overloaded = (record for record in caplog.records if record.levelno == logging.WARNING)
     assert "gone" in gone.getMessage()
     assert "abcdefgh" not in gone.getMessage()
@@ -147,9 +140,10 @@ def test_a_failure_of_the_first_hop_is_the_retrievers(call: Call) -> None:
         raise OSError("gone")
 
     with pytest.raises(RetrievalFailed, match="the retriever raised OSError: gone"):
-        call(two_hop(broken, Named()), QUESTION)
+        call(two_hop(broken, Named()), "invoke", QUESTION)
+    wrong = Library(Mara=[7])  # type: ignore[list-item]
     with pytest.raises(NoDocument):
-        call(two_hop(Library(Mara=[7]), Named(Bridge("Mara", 0, ""))), QUESTION)  # type: ignore[list-item]
+        call(two_hop(wrong, Named(Bridge("Mara", 0, ""))), "invoke", QUESTION)
 
 
 @pytest.mark.parametrize("name", ["first", "bridges", "each", "second"])
@@ -163,16 +157,16 @@ def test_wrong_arguments_are_refused_at_once(name: str) -> None:
 def test_the_filter_of_the_run_holds_in_both_hops(call: Call) -> None:
     retriever = two_hop(Library(Mara=[MARA, JON]), scripted(Mara=0.9, Jon=0.8))
     ada = {"configurable": {"filter": {"owner": "ada"}}}
-    assert texts(call(retriever, QUESTION, ada)) == [ORION.page_content, LED]
+    assert texts(call(retriever, "invoke", QUESTION, ada)) == [ORION.page_content, LED]
     llm, _ = reader_llm({"Aarhus": 0.99, "Bergen": 0.9})
-    result = call(create_self_rag(llm, retriever), {"question": QUESTION}, ada)
+    result = call(create_self_rag(llm, retriever), "invoke", {"question": QUESTION}, ada)
     assert result["answer"] == "Bergen"
 
 
 def test_a_chat_model_names_what_to_look_up(call: Call) -> None:
     said = "<think>1 | May | x</think>\n1 | Mara | Mara workplace\n2. | Jon | Jon workplace"
     library = Library(Mara=[MARA], Jon=[JON])
-    found = call(two_hop(library, FakeListChatModel(responses=[said])), QUESTION)
+    found = call(two_hop(library, FakeListChatModel(responses=[said])), "invoke", QUESTION)
     assert sorted(library.queries) == ["Jon workplace", "Mara workplace", QUESTION]
     assert texts(found)[1::2] == [LED, "Vega: Jon leads it.\nHe works in Aarhus."]
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.retrievers import BaseRetriever
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -27,6 +26,7 @@ from selfcorrect_rag.serving.config import BadOption, parse_value
 from selfcorrect_rag.serving.hosts import studio
 from selfcorrect_rag.settings import GRAPHS, PROTOCOL
 from tests.crag_runs import WordEvaluator
+from tests.providers import chat
 
 GRAPH_FILES = sorted((Path(__file__).parents[2] / "graphs").glob("*.py"))
 
@@ -128,15 +128,13 @@ class NoRetriever(BaseRetriever):
 
 
 def make_chat_model() -> Any:
-    return FakeListChatModel(responses=["Jane Austen."] * 20)
+    return chat("Jane Austen.")
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_runs_with_parts_by_name(name: str) -> None:
-    here = __name__
-    config = ServingConfig(
-        retriever=f"{here}:NoRetriever", model=f"{here}:make_chat_model", web="none"
-    )
+    retriever, model = f"{__name__}:NoRetriever", f"{__name__}:make_chat_model"
+    config = ServingConfig(retriever=retriever, model=model, web="none")
     with Parts(config) as opened:
         result = opened.graph(name).invoke({"question": "Who wrote Emma?"})
     assert {"answer", "citations", "notes", "usage", "route"} <= set(result)
@@ -155,11 +153,8 @@ def test_graphs_have_schemas_without_models(path: Path, monkeypatch: pytest.Monk
 
 
 async def test_mcp_gets_one_question_and_one_text_of_a_graph() -> None:
-    graph = create_crag(
-        FakeListChatModel(responses=["Jane Austen [1]."] * 2),
-        lambda query: [Document("Gold.", metadata={"title": "Emma"})],
-        WordEvaluator(),
-    )
+    found = [Document("Gold.", metadata={"title": "Emma"})]
+    graph = create_crag(chat("Jane Austen [1]."), lambda query: found, WordEvaluator())
     run: Any = SimpleNamespace(execution_runtime=object())
     factory = served(lambda opened: graph)
     assert await factory(run, {"configurable": {PROTOCOL: "a2a"}}) is graph

@@ -7,13 +7,15 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from reader_training.mixture import Drawn
-from reader_training.rows import Retrieved, Row, real_rows, retrieved
+from reader_training.rows import HELD_OUT, Row, drawn, lines, real_rows, retrieved
 from selfcorrect_rag.errors import EngineFailed
 from selfcorrect_rag.models.chat_model import was_cut
 from selfcorrect_rag.prompts.critic import CRITIQUE_PROMPTS, Instance
+from selfcorrect_rag.reader.reader import PassageReading, Reader, Span
+from selfcorrect_rag.reflection import CONTROL_TOKENS
 from selfcorrect_rag.training.rows import part_of
 from smollm2_training import chat, gold, labels, questions
+from smollm2_training.agreement import report
 from smollm2_training.augment import given_passages
 from smollm2_training.engines import compare
 from smollm2_training.gold import label_row
@@ -136,15 +138,73 @@ def test_a_question_has_rows_with_the_answer_and_half_have_one_without() -> None
         assert not [*label_row({**plain, **unfit})]
 
 
-def test_a_further_row_without_answer_has_the_accepted_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    emil = ROW._replace(question="Who wrote Emil?")
-    drawn = [Drawn(ROW, True), Drawn(ROW._replace(answers=()), False), Drawn(ROW, None, True)]
-    drawn += [Drawn(emil._replace(answers=()), False), Drawn(ROW._replace(question="?"), True)]
-    monkeypatch.setattr(gold, "draw_rows", lambda *_: drawn)
-    monkeypatch.setattr(gold, "retrieved", lambda *_: [Retrieved(*ROW[::3], [], "nq")])
-    outputs = [row["output"].partition("</paragraph>[")[2] for row in gold.further_rows([emil])]
-    wrong = "Irrelevant]Jane Austen[Utility:5]"
-    assert outputs == ["Relevant]Jane Austen[Fully supported][Utility:5]", wrong, wrong]
+def test_a_row_comes_with_the_answer_and_with_a_wrong_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = [Span(text, 0, 1, 1, (0, 1), 1) for text in ("Austen", "Jane Austen wrote", "A novel")]
+    reading = PassageReading(0.5, tuple(spans), 1)
+    monkeypatch.setattr(Reader, "read", lambda self, asked: [reading] * len(asked))
+    made = [*gold.judge_rows([ROW, ROW._replace(answers=())], 1.0)]
+    assert [(r["output"].partition("</paragraph>[")[2], r.get("wrong", False)) for r in made] == [
+        ("Relevant]Jane Austen[Fully supported][Utility:5]", False),
+        ("Relevant]A novel[No support / Contradictory][Utility:2]", True),
+        ("Irrelevant]Austen[Utility:2]", True),
+    ]
+    assert len([*gold.judge_rows([ROW], 0.0)]) == 1
+
+
+def test_written_rows_have_the_passages_that_they_are_written_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, last = "Ann has the key.", "Bob is away."
+    text = f"{first}\n\n{'It rains a lot here. ' * 30}\n\n{last}"
+    note = {"title": "keys", "text": text, "asked": []}
+    monkeypatch.setattr(gold, "QUESTIONS", write(tmp_path / "notes.jsonl", note).parent)
+    said = [["Ann has", "It is Ann.", "full"], ["the key", "She has it.", "partial"]]
+    long = {"title": "keys", "kind": "long", "instruction": "Who has it?", "utility": 4}
+    long["segments"] = [*said, ["Bob is", "Bob is out.", "no"]]
+    alone = {**long, "kind": "alone", "segments": [["", "Hi.", ""], ["", "Bye.", ""]]}
+    flawed = {**long, "kind": "flawed", "segments": said * 9}
+    monkeypatch.setattr(gold, "WRITTEN", write(tmp_path / "rows.jsonl", long, alone, flawed))
+    made, other, bad = gold.written_rows(held_out=drawn("keys", HELD_OUT))
+    assert made["output"].startswith(f"[Retrieval]<paragraph>keys\n{first}")
+    assert made["output"].endswith(f"{last}</paragraph>[Relevant]Bob is out."
+                                   "[No support / Contradictory][Utility:4]")  # fmt: skip
+    assert other["output"] == "[No Retrieval]Hi. Bye.[Utility:4]"
+    assert (made["wrong"], bad["wrong"]) == (False, True)
+    assert 0 < bad["output"].count("[Continue to Use Evidence]") < 17, "or it is found again"
+    assert not [*gold.written_rows(held_out=not drawn("keys", HELD_OUT))]
+
+
+def test_what_an_assistant_wrote_is_whole() -> None:
+    notes = {
+        note["title"]: " ".join(note["text"].split())
+        for note in lines(gold.QUESTIONS / "notes.jsonl")
+    }
+    for row in lines(gold.WRITTEN):
+        assert 1 <= row["utility"] <= 5, row
+        for near, sentence, support in row["segments"]:
+            assert sentence.strip(), row
+            assert support in gold.SUPPORT if near else support == "", row
+            assert " ".join(near.split()) in notes[row["title"]], row
+    rows = [*gold.written_rows(), *gold.written_rows(held_out=True)]
+    assert not [name for name in CONTROL_TOKENS if name not in str(rows)]
+    others = [row for row in rows if row["dataset_name"] == "other note"]
+    assert 350 < len(others) < 572, "three of four kinds have a passage"
+    assert all(row["output"].endswith("[Utility:1]") and row["wrong"] for row in others)
+
+
+def test_agreement_is_by_group() -> None:
+    sure, unsure = (
+        {"[Irrelevant]": 0.1, "[Relevant]": 0.9},
+        {"[Irrelevant]": 0.4, "[Relevant]": 0.6},
+    )
+    found = report(
+        [("[Relevant]", sure), ("[Relevant]", unsure), ("[Irrelevant]", unsure)], "ISREL"
+    )
+    assert (found["rows"], found["commonest"], found["auc"]) == (3, 0.667, 0.75)
+    assert found["agreement"].startswith("0.667 ")
+    needed = {"[No Retrieval]": 0.2, "[Retrieval]": 0.7, "[Continue to Use Evidence]": 0.1}
+    found = report([("[No Retrieval]", needed), ("[Continue to Use Evidence]", needed)], "Retrieve")
+    assert (found["agreement"][:5], found["auc"]) == ("0.000", 0.5)
 
 
 def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def test_each_passage_is_masked_on_its_own() -> None:
         *["[Retrieval]", "<paragraph>", "-", "[Relevant]", "h"],
         *["[No support / Contradictory]", "[Utility:1]", "</s>"],
     ]
+    tokens = [token for token in learned(row("?", output, wrong=True))[1] if token != "-"]
+    assert set(tokens) == {*CONTROL_TOKENS} & set(learned(row("?", output))[1]) | {"</s>"}
     written, kept = learned(row("?", " [No Retrieval]it [1] or\n[Utility:3]\n"))
     assert kept == written, "all is learned without a passage"
 
@@ -202,6 +204,10 @@ def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
         assert len(end.weight[new].unique(dim=0)) > 8, "all fifteen started alike"
     now = merged.get_input_embeddings().weight
     assert torch.equal(now[: new[0]], before[: new[0]])
+    given |= {"learning_rate": 1e-9, "adapter": str(tmp_path / "out" / "adapter")}
+    trained(tmp_path / "on", llama(tied=tied), **given)
+    more = AutoModelForCausalLM.from_pretrained(tmp_path / "on" / "out" / "generator")
+    assert torch.allclose(more(ids).logits, merged(ids).logits, atol=1e-3), "it went on from there"
 
 
 @pytest.mark.slow
@@ -241,6 +247,7 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     refused(
         "8 must be a multiple of per_device_batch_size times processes, 3", per_device_batch_size=3
     )
+    refused("has no adapter_config.json; give a folder of an adapter", adapter=str(tmp_path))
     refused("has an encoder", base=(t5(), t5_tokenizer()))
     model, words = llama()
     words.eos_token = None

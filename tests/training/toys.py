@@ -111,7 +111,7 @@ def instances(number: int) -> list[dict[str, str]]:
     ]
 
 
-def row(instruction: str, output: str, input: str = "", **other: str) -> GeneratorRow:
+def row(instruction: str, output: str, input: str = "", **other: Any) -> GeneratorRow:
     return GeneratorRow(instruction=instruction, output=output, input=input, **other)
 
 

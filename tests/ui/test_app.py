@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langgraph.graph.state import CompiledStateGraph
 from starlette.testclient import TestClient
 
-from selfcorrect_rag import InstructRAGSettings, create_crag, create_self_rag
+from selfcorrect_rag import InstructRAGSettings
 from selfcorrect_rag.serving import Parts, ServingConfig
 from selfcorrect_rag.serving.config import BadOption
 from selfcorrect_rag.ui import runs as live_runs
@@ -22,6 +21,8 @@ from selfcorrect_rag.ui.runs import PastRun, RunStore
 from selfcorrect_rag.ui.weigh import weigh, weighable
 from tests.agents.scripted import reflecting
 from tests.crag_runs import PagesSearch, WordEvaluator, document
+from tests.four_graphs import create
+from tests.providers import chat
 
 QUESTION = "Who wrote Emma?"
 HOST = "http://127.0.0.1"
@@ -38,10 +39,8 @@ class Scripted(Parts):
             return [document("Vague.")]
 
         options["settings"] = settings
-        if name == "self_rag":
-            return create_self_rag(reflecting(), retrieve, **options)
-        chat = FakeListChatModel(responses=["Jane Austen."] * 9)
-        return create_crag(chat, retrieve, WordEvaluator(), PagesSearch(), **options)
+        llm, corrected = chat("Jane Austen."), (WordEvaluator(), PagesSearch())
+        return create(name, reflecting(), llm, retrieve, *corrected, **options)
 
 
 @pytest.fixture
