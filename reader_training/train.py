@@ -45,8 +45,8 @@ SAVE_SECONDS = 600
 """Seconds between checkpoints."""
 DECAY = 0.35
 """Share of the steps over which the rate falls to zero, at the end."""
-SOFT = 0.5
-"""Share of the teacher's judgements in the loss."""
+SOFT = 1.0
+"""Weight of the teacher's judgements in the loss."""
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """CPU capabilities, as torch names them, of which any multiplies matrices in bfloat16."""
 

@@ -95,9 +95,13 @@ def judge_rows(rows: Iterable[Row], share: float) -> Iterator[dict[str, Any]]:
         readings = reader.read([(r.question, Passage(r.title, r.passage)) for r in some])
         for row, reading in zip(some, readings, strict=True):
             made = {"instruction": row.question, "dataset_name": row.source}
-            if row.answers:
-                answer = max(row.answers, key=len)
+            # A window may have lost some of the answers.
+            stated = [answer for answer in row.answers if mentions(answer, row.passage)]
+            if stated:
+                answer = max(stated, key=len)
                 yield {**made, "output": right_output(row.title, row.passage, answer)}
+            elif row.answers:
+                continue
             wrong = [s.text for s in reading.spans if not _is_near(s.text, row.answers)][:1]
             if wrong and (not row.answers or chance.random() < share):
                 relevant, support = (RELEVANT, NO_SUPPORT) if row.answers else (IRRELEVANT, "")
@@ -114,8 +118,9 @@ def written_rows(held_out: bool = False) -> Iterator[dict[str, Any]]:
 
     A line has an ``instruction``, ``segments``, each with words of the note ``title`` that it is
     written from, its sentence and its support, and ``utility``. Of the kind "flawed" the output is
-    wrong. After a segment from the same passage one may go on with it, or retrieve it again. An
-    instruction of the kind "sentence" comes with the output for another note too.
+    wrong, and ``irrelevant`` says that the passages do not answer. After a segment from the same
+    passage one may go on with it, or retrieve it again. Most instructions of the kind "sentence"
+    come with a sentence on another note too.
     """
     notes = {note["title"]: note["text"] for note in lines(QUESTIONS / "notes.jsonl")}
     rows = [row for row in lines(WRITTEN) if drawn(row["title"], HELD_OUT) == held_out]
@@ -126,7 +131,9 @@ def written_rows(held_out: bool = False) -> Iterator[dict[str, Any]]:
                 output += f" {quoted(sentence)}" if output else f"{NO_RETRIEVAL}{quoted(sentence)}"
                 continue
             passage = _passage(notes[row["title"]], near)
-            if passage == last and chance.random() < SHARE:
+            if row.get("irrelevant"):
+                output += f"{read(row['title'], passage)}{IRRELEVANT}{quoted(sentence)}"
+            elif passage == last and support == "full" and chance.random() < SHARE:
                 output += f"{CONTINUE}{quoted(sentence)}"
             else:
                 output += f"{read(row['title'], passage)}{RELEVANT}{quoted(sentence)}"

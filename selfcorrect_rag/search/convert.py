@@ -367,18 +367,19 @@ def _csv(file: File) -> Iterator[Section]:
     text = file.text()
     csv.field_size_limit(MAX_BYTES)
 
-    def rows(delimiter: str, quoting: Any = csv.QUOTE_MINIMAL) -> Iterator[list[str]]:
+    def rows(delimiter: str, **form: Any) -> Iterator[list[str]]:
         lines = io.StringIO(text, newline="")
-        return csv.reader(lines, delimiter=delimiter, skipinitialspace=True, quoting=quoting)
+        return csv.reader(lines, delimiter=delimiter, skipinitialspace=True, **form)
 
     def consistency(delimiter: str) -> int:
         widths = Counter(map(len, islice(rows(delimiter), 100)))
         return max((count for width, count in widths.items() if width > 1), default=0)
 
     delimiter = "\t" if file.suffix == ".tsv" else max("\t;,|", key=consistency)
-    table = list(rows(delimiter))
-    if delimiter == "\t" and any("\t" in cell for row in table for cell in row):
-        table = list(rows("\t", csv.QUOTE_NONE))  # a lone quote had swallowed rows
+    try:
+        table = list(rows(delimiter, strict=delimiter == "\t"))
+    except csv.Error:  # a lone quote, which would swallow rows
+        table = list(rows(delimiter, quoting=csv.QUOTE_NONE))
     yield from _sheet(table, {"title": file.title})
 
 

@@ -62,7 +62,7 @@ class CausalOptions(TuningOptions):
     lora_rank: NonNegativeInt = 0
     """Rank of a LoRA adapter of all linear layers; 0: train all weights."""
     adapter: str = ""
-    """Folder of a LoRA adapter of the same model, which is trained on in place of a new one."""
+    """Folder of a LoRA adapter of the same model, of any rank, to go on with."""
 
 
 def prepare(options: TuningOptions, rows: Iterable[object]) -> dict[str, Any]:
@@ -84,7 +84,8 @@ def load_decoder(options: CausalOptions, base: Any) -> tuple[Any, Any, int]:
     """Return ``base``, or the causal model ``options.model`` with its tokenizer; and the ids that a
     row may have."""
     # Weights that are trained stay in float32.
-    dtype = "bfloat16" if options.lora_rank and _has_bfloat16() else "float32"
+    is_frozen = options.lora_rank or options.adapter
+    dtype = "bfloat16" if is_frozen and _has_bfloat16() else "float32"
     model, tokenizer = base or load_language_model(options.model, dtype)
     if model.config.is_encoder_decoder:
         raise BadTrainingData(f"{options.model} has an encoder; give a causal language model")
@@ -213,6 +214,9 @@ def tune_causal(
     if options.adapter:
         peft = require("peft", "train")
         model = peft.PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
+        rows = (model.peft_config["default"].trainable_token_indices or {}).values()
+        if not all(set(tokens) <= set(ids) for ids in rows or [()]):
+            raise BadTrainingData(f"{options.adapter} has no rows of the reflection tokens")
     elif options.lora_rank:
         peft = require("peft", "train")
         ends = (model.get_input_embeddings(), model.get_output_embeddings())

@@ -43,15 +43,7 @@ from selfcorrect_rag.reflection import (
 from selfcorrect_rag.search import open_index
 from selfcorrect_rag.training import fine_tuning
 from selfcorrect_rag.training.fine_tuning import CausalOptions, Examples
-from selfcorrect_rag.training.rows import (
-    Filled,
-    Options,
-    Progress,
-    Row,
-    Share,
-    hold_out,
-    read_rows,
-)
+from selfcorrect_rag.training.rows import Filled, Options, Progress, Row, Share, hold_out, read_rows
 
 DECISIONS = "decisions.jsonl"
 """In the run's folder: what was found, judged and chosen for each row."""
@@ -82,7 +74,7 @@ class GeneratorOptions(CausalOptions, model="meta-llama/Llama-2-7b-hf"):
 
 
 class GeneratorRow(Row):
-    """A row with the official keys."""
+    """A row with the official keys, and whether its output is wrong."""
 
     instruction: Filled
     output: Filled
@@ -90,7 +82,7 @@ class GeneratorRow(Row):
     id: str = ""
     dataset_name: str = ""
     wrong: bool = False
-    """Whether the output is wrong: its tokens are learned then, and its text is not."""
+    """Then its tokens are learned, and its text is not."""
 
     @property
     def question(self) -> str:

@@ -142,13 +142,16 @@ def test_a_row_comes_with_the_answer_and_with_a_wrong_span(monkeypatch: pytest.M
     spans = [Span(text, 0, 1, 1, (0, 1), 1) for text in ("Austen", "Jane Austen wrote", "A novel")]
     reading = PassageReading(0.5, tuple(spans), 1)
     monkeypatch.setattr(Reader, "read", lambda self, asked: [reading] * len(asked))
-    made = [*gold.judge_rows([ROW, ROW._replace(answers=())], 1.0)]
+    other = ROW._replace(answers=("Jane Austen", "another by Charles Dickens"))  # which was cut off
+    unanswered = ROW._replace(answers=())
+    made = [*gold.judge_rows([ROW, unanswered], 1.0)]
     assert [(r["output"].partition("</paragraph>[")[2], r.get("wrong", False)) for r in made] == [
         ("Relevant]Jane Austen[Fully supported][Utility:5]", False),
         ("Relevant]A novel[No support / Contradictory][Utility:2]", True),
         ("Irrelevant]Austen[Utility:2]", True),
     ]
-    assert len([*gold.judge_rows([ROW], 0.0)]) == 1
+    alone = [*gold.judge_rows([other, other._replace(passage="Cut."), unanswered], 0.0)]
+    assert [row["output"] for row in alone] == [made[0]["output"], made[2]["output"]]
 
 
 def test_written_rows_have_the_passages_that_they_are_written_from(
@@ -162,7 +165,7 @@ def test_written_rows_have_the_passages_that_they_are_written_from(
     long = {"title": "keys", "kind": "long", "instruction": "Who has it?", "utility": 4}
     long["segments"] = [*said, ["Bob is", "Bob is out.", "no"]]
     alone = {**long, "kind": "alone", "segments": [["", "Hi.", ""], ["", "Bye.", ""]]}
-    flawed = {**long, "kind": "flawed", "segments": said * 9}
+    flawed = {**long, "kind": "flawed", "segments": said[:1] * 9 + said[1:]}
     monkeypatch.setattr(gold, "WRITTEN", write(tmp_path / "rows.jsonl", long, alone, flawed))
     made, other, bad = gold.written_rows(held_out=drawn("keys", HELD_OUT))
     assert made["output"].startswith(f"[Retrieval]<paragraph>keys\n{first}")
@@ -170,7 +173,11 @@ def test_written_rows_have_the_passages_that_they_are_written_from(
                                    "[No support / Contradictory][Utility:4]")  # fmt: skip
     assert other["output"] == "[No Retrieval]Hi. Bye.[Utility:4]"
     assert (made["wrong"], bad["wrong"]) == (False, True)
-    assert 0 < bad["output"].count("[Continue to Use Evidence]") < 17, "or it is found again"
+    assert 0 < bad["output"].count("[Continue to Use Evidence]") < 8, "or it is found again"
+    assert bad["output"].endswith("[Relevant]She has it.[Partially supported][Utility:4]")
+    write(tmp_path / "rows.jsonl", {**flawed, "segments": said, "irrelevant": True})
+    (bad,) = gold.written_rows(held_out=drawn("keys", HELD_OUT))
+    assert bad["output"].endswith("[Irrelevant]She has it.[Utility:4]")
     assert not [*gold.written_rows(held_out=not drawn("keys", HELD_OUT))]
 
 
@@ -202,9 +209,10 @@ def test_agreement_is_by_group() -> None:
     )
     assert (found["rows"], found["commonest"], found["auc"]) == (3, 0.667, 0.75)
     assert found["agreement"].startswith("0.667 ")
+    assert report([("[Relevant]", sure)], "ISREL")["auc"] is None
     needed = {"[No Retrieval]": 0.2, "[Retrieval]": 0.7, "[Continue to Use Evidence]": 0.1}
     found = report([("[No Retrieval]", needed), ("[Continue to Use Evidence]", needed)], "Retrieve")
-    assert (found["agreement"][:5], found["auc"]) == ("0.000", 0.5)
+    assert (found["agreement"][:5], found["auc"]) == ("0.500", 0.5)
 
 
 def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:

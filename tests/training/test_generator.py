@@ -204,7 +204,7 @@ def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
         assert len(end.weight[new].unique(dim=0)) > 8, "all fifteen started alike"
     now = merged.get_input_embeddings().weight
     assert torch.equal(now[: new[0]], before[: new[0]])
-    given |= {"learning_rate": 1e-9, "adapter": str(tmp_path / "out" / "adapter")}
+    given |= {"lora_rank": 0, "learning_rate": 1e-9, "adapter": str(tmp_path / "out" / "adapter")}
     trained(tmp_path / "on", llama(tied=tied), **given)
     more = AutoModelForCausalLM.from_pretrained(tmp_path / "on" / "out" / "generator")
     assert torch.allclose(more(ids).logits, merged(ids).logits, atol=1e-3), "it went on from there"
@@ -258,5 +258,6 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "out").unlink()
     monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
     refused("launch without FSDP", lora_rank=4)
+    refused("launch without FSDP", adapter=str(tmp_path))
     monkeypatch.setenv("WORLD_SIZE", "3")
     refused("8 must be a multiple of .* processes, 12")
