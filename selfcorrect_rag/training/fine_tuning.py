@@ -214,7 +214,9 @@ def tune_causal(
     if options.adapter:
         peft = require("peft", "train")
         model = peft.PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
-        rows = (model.peft_config["default"].trainable_token_indices or {}).values()
+        config = model.peft_config["default"]
+        config.base_model_name_or_path = options.model  # saving reads that model's configuration
+        rows = (config.trainable_token_indices or {}).values()
         if not all(set(tokens) <= set(ids) for ids in rows or [()]):
             raise BadTrainingData(f"{options.adapter} has no rows of the reflection tokens")
     elif options.lora_rank:

@@ -77,7 +77,7 @@ def test_a_killed_run_asks_what_is_missing(tmp_path: Path, monkeypatch: pytest.M
     assert decision["row"]["instruction"] == ROWS[0].instruction
     rows = lines(whole / "out")
     assert rows[0] == rows[10], "equal rows are judged once"
-    assert list(rows[0]) == ["instruction", "output", "input", "id", "dataset_name"]
+    assert list(rows[0]) == ["instruction", "output", "input", "id", "dataset_name", "wrong"]
     passages = [one["output"].split("<paragraph>")[1:] for one in rows]
     assert {passage[:4] for some in passages for passage in some} <= {"T 0\n", "T 1\n", "T 2\n"}
 
