@@ -49,6 +49,7 @@ from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.statistics import compare_all
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 from selfcorrect_rag.intake import title_of
+from selfcorrect_rag.reader.network import SHIPPED
 from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
 from selfcorrect_rag.search import Index, load
 from selfcorrect_rag.serving.config import ServingConfig
@@ -232,6 +233,7 @@ def run_set(
     work: Path,
     config: Mapping[str, Any],
     methods: Sequence[str],
+    folder: Path = SHIPPED,
 ) -> Any:
     """Run methods on a set, as :data:`METHODS` writes them, and return its figures."""
     questions, without, web = [each.question for each in asked], list[Question](), "none"
@@ -240,10 +242,11 @@ def run_set(
         web = str(index.path)
         if name != "multihop":
             questions, without = retrieve(asked, index)
-    reader = RememberingReader.load()
+    reader = RememberingReader.load(folder)
     # The papers' models do not refuse either.
     never = {} if "model" in config else {"answer_above": 0.0}
-    weights, made_by = Path(config.get("model", "")) / "model.safetensors", dict(config)
+    weights = Path(config.get("model", "")) / "model.safetensors"
+    made_by = {**config, "reader": reader.network.digest}
     if weights.is_file():  # a folder with answers of other weights is refused
         with weights.open("rb") as file:
             made_by["weights"] = hashlib.file_digest(file, "sha256").hexdigest()
@@ -278,7 +281,7 @@ def run_set(
     }
     removed = run("without", without, reader, never) if without else None
     shipped = whole if "model" in config else run("shipped", questions, reader, {})
-    timed = run("timed", questions[:TIMED], Reader.load(), never)
+    timed = run("timed", questions[:TIMED], Reader.load(folder), never)
     answered = {question.id for question in questions if question.answers}
     known = _restrict(whole, answered)
     return {
@@ -418,6 +421,7 @@ def main() -> None:
     parser.add_argument(
         "--methods", nargs="+", default=NAMES, help="of these names, or NAME=METHOD:KEY=VALUE,..."
     )
+    parser.add_argument("--reader", type=Path, default=SHIPPED, help="folder of a reader's weights")
     parser.add_argument("--model", help="a checkpoint with reflection tokens, or a chat model")
     parser.add_argument("--engine", help="what runs it")
     args = parser.parse_args()
@@ -429,11 +433,11 @@ def main() -> None:
     made: dict[str, Any] = json.loads(file.read_text("utf-8")) if file.exists() else {"sets": {}}
     for name, asked in read_sets(args.most).items():
         if args.sets is None or name in args.sets:
-            made["sets"][name] = run_set(name, asked, work, config, methods)
+            made["sets"][name] = run_set(name, asked, work, config, methods, args.reader)
             made["sets"][name]["about"] = {
                 "date": time.strftime("%Y-%m-%d"),
                 "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-                "reader": Reader.load().network.digest[:16],
+                "reader": Reader.load(args.reader).network.digest[:16],
                 "langgraph": version("langgraph"),
             }
             file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")

@@ -37,6 +37,18 @@ def test_the_tables_of_the_page_are_the_figures(made: Any) -> None:
     assert all(chat[subject] in text for subject in ("match", "differences"))
 
 
+def test_the_large_reader_has_its_rows() -> None:
+    large = json.loads((PAGE.with_suffix("") / "reader-base.json").read_text(encoding="utf-8"))
+    text = PAGE.read_text(encoding="utf-8")
+    for found in large["sets"].values():
+        shipped, match = (
+            found["shipped"]["self_rag"],
+            found["whole"]["methods"]["self_rag"]["match"],
+        )
+        cells = shipped["right"], shipped["wrong"], match, found["evaluator"]["grades"]
+        assert f", large | {' | '.join(map(interval, cells))} |" in text
+
+
 def test_tables_of_some_methods_lack_the_others(made: Any) -> None:
     popqa = made["sets"]["popqa"]
     methods = {name: found for name, found in popqa["whole"]["methods"].items() if name != "crag"}
