@@ -150,8 +150,9 @@ def test_a_row_comes_with_the_answer_and_with_a_wrong_span(monkeypatch: pytest.M
         ("Relevant]A novel[No support / Contradictory][Utility:2]", True),
         ("Irrelevant]Austen[Utility:2]", True),
     ]
-    alone = [*gold.judge_rows([other, other._replace(passage="Cut."), unanswered], 0.0)]
+    alone = [*gold.judge_rows([other, unanswered], 0.0)]
     assert [row["output"] for row in alone] == [made[0]["output"], made[2]["output"]]
+    assert not [*gold.judge_rows([other._replace(passage="Cut.")], 1.0)], "it states no answer"
 
 
 def test_written_rows_have_the_passages_that_they_are_written_from(
@@ -175,6 +176,9 @@ def test_written_rows_have_the_passages_that_they_are_written_from(
     assert (made["wrong"], bad["wrong"]) == (False, True)
     assert 0 < bad["output"].count("[Continue to Use Evidence]") < 8, "or it is found again"
     assert bad["output"].endswith("[Relevant]She has it.[Partially supported][Utility:4]")
+    write(tmp_path / "rows.jsonl", {**flawed, "segments": said[1:] * 9})
+    (bad,) = gold.written_rows(held_out=drawn("keys", HELD_OUT))
+    assert bad["output"].count("[Partially supported]") == 9, "to go on says nothing of support"
     write(tmp_path / "rows.jsonl", {**flawed, "segments": said, "irrelevant": True})
     (bad,) = gold.written_rows(held_out=drawn("keys", HELD_OUT))
     assert bad["output"].endswith("[Irrelevant]She has it.[Utility:4]")
