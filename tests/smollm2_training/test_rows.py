@@ -176,20 +176,16 @@ def test_written_rows_have_the_passages_that_they_are_written_from(
     assert (made["wrong"], bad["wrong"]) == (False, True)
     assert 0 < bad["output"].count("[Continue to Use Evidence]") < 8, "or it is found again"
     assert bad["output"].endswith("[Relevant]She has it.[Partially supported][Utility:4]")
-    write(tmp_path / "rows.jsonl", {**flawed, "segments": said[1:] * 9})
-    (bad,) = gold.written_rows(held_out=drawn("keys", HELD_OUT))
-    assert bad["output"].count("[Partially supported]") == 9, "to go on says nothing of support"
-    write(tmp_path / "rows.jsonl", {**flawed, "segments": said, "irrelevant": True})
-    (bad,) = gold.written_rows(held_out=drawn("keys", HELD_OUT))
+    partly, beside = ({**flawed, "segments": said[1:] * 9}, {**flawed, "irrelevant": True})
+    write(tmp_path / "rows.jsonl", partly, beside)
+    made, bad = gold.written_rows(held_out=drawn("keys", HELD_OUT))
+    assert made["output"].count("[Partially supported]") == 9, "to go on says nothing of support"
     assert bad["output"].endswith("[Irrelevant]She has it.[Utility:4]")
     assert not [*gold.written_rows(held_out=not drawn("keys", HELD_OUT))]
 
 
 def test_what_an_assistant_wrote_is_whole() -> None:
-    notes = {
-        note["title"]: " ".join(note["text"].split())
-        for note in lines(gold.QUESTIONS / "notes.jsonl")
-    }
+    notes = {n["title"]: " ".join(n["text"].split()) for n in lines(gold.QUESTIONS / "notes.jsonl")}
     for row in lines(gold.WRITTEN):
         assert 1 <= row["utility"] <= 5, row
         for near, sentence, support in row["segments"]:
@@ -208,15 +204,17 @@ def test_agreement_is_by_group() -> None:
         {"[Irrelevant]": 0.1, "[Relevant]": 0.9},
         {"[Irrelevant]": 0.4, "[Relevant]": 0.6},
     )
-    found = report(
-        [("[Relevant]", sure), ("[Relevant]", unsure), ("[Irrelevant]", unsure)], "ISREL"
-    )
-    assert (found["rows"], found["commonest"], found["auc"]) == (3, 0.667, 0.75)
+    rows = [[("[Relevant]", sure), ("[Relevant]", unsure)], [("[Irrelevant]", unsure)]]
+    found = report(rows, "ISREL")
+    assert (found["tokens"], found["commonest"], found["auc"][0]) == (3, 0.667, 0.75)
     assert found["agreement"].startswith("0.667 ")
-    assert report([("[Relevant]", sure)], "ISREL")["auc"] is None
+    assert report([[("[Relevant]", sure)]], "ISREL")["auc"] is None
     needed = {"[No Retrieval]": 0.2, "[Retrieval]": 0.7, "[Continue to Use Evidence]": 0.1}
-    found = report([("[No Retrieval]", needed), ("[Continue to Use Evidence]", needed)], "Retrieve")
-    assert (found["agreement"][:5], found["auc"]) == ("0.500", 0.5)
+    alone = {"[No Retrieval]": 0.7, "[Retrieval]": 0.2, "[Continue to Use Evidence]": 0.1}
+    found = report(
+        [[("[No Retrieval]", alone), ("[Continue to Use Evidence]", needed)]], "Retrieve"
+    )
+    assert (found["agreement"][:5], found["auc"][0]) == ("1.000", 1.0)
 
 
 def test_a_query_finds_the_passages_of_its_question(tmp_path: Path) -> None:

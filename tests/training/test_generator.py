@@ -208,6 +208,10 @@ def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
     trained(tmp_path / "on", llama(tied=tied), **given)
     more = AutoModelForCausalLM.from_pretrained(tmp_path / "on" / "out" / "generator")
     assert torch.allclose(more(ids).logits, merged(ids).logits, atol=1e-3), "it went on from there"
+    config = tmp_path / "out" / "adapter" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"trainable_token_indices": {}}))
+    with pytest.raises(BadTrainingData, match="has no rows of the reflection tokens"):
+        trained(tmp_path / "no", llama(tied=tied), **given)
 
 
 @pytest.mark.slow
