@@ -1,9 +1,10 @@
 """How well a generator judges the outputs of rows that were set aside:
 ``python -m smollm2_training.agreement --model FOLDER``.
 
-Of each reflection token it is asked the next token behind all that comes before, among those of its
-group. Rows are those of ``written.jsonl`` on notes that are set aside, and the passages retrieved
-for split 2 of PopQA and TriviaQA, with the answer or the embedded reader's best span that is wrong.
+Of each reflection token it is asked the next token among those of its group, behind the row's text
+and its own critique so far. Rows are those of ``written.jsonl`` on notes that are set aside, and
+the passages retrieved for split 2 of PopQA and TriviaQA, with the answer or the embedded reader's
+best span that is wrong.
 """
 
 import argparse
@@ -44,17 +45,27 @@ Judged = tuple[str, dict[str, float]]
 def judgements(
     model: Any, tokenizer: ControlledTokenizer, row: GeneratorRow
 ) -> Iterator[tuple[tuple[int, ...], Judged]]:
-    """Yield each learned reflection token of a row behind the ids before it."""
+    """Yield each learned reflection token of a row behind the ids before it. The model reads its
+    own critique there, as at inference: the labels would give the later ones away."""
     for example in generator_examples([row], tokenizer, LONGEST).rows:
-        ids = torch.tensor([[*example["input_ids"]]])
-        with torch.inference_mode():
-            logits = model(ids).logits[0].float()
+        ids = [*example["input_ids"]]
+        logits = _logits(model, ids)
         for place, label in enumerate(example["labels"]):
             if token := tokenizer.reflection_tokens.get(label):
                 group = TOKENS[GROUP_OF[token]]
                 own = logits[place - 1, [tokenizer.control_ids[t] for t in group]].softmax(-1)
                 given = dict(zip(group, own.tolist(), strict=True))
                 yield tuple(example["input_ids"][:place]), (token, given)
+                said = tokenizer.control_ids[max(given, key=given.__getitem__)]
+                if GROUP_OF[token] in VALUES and said != label:
+                    ids[place] = said
+                    logits = _logits(model, ids)
+
+
+def _logits(model: Any, ids: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        logits: torch.Tensor = model(torch.tensor([ids])).logits[0].float()
+    return logits
 
 
 def report(rows: Sequence[Sequence[Judged]], group: str) -> dict[str, Any]:

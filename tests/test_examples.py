@@ -202,11 +202,8 @@ def test_tune_grader(capsys: pytest.CaptureFixture[str]) -> None:
         return "No." if is_strict and re.search("a name that|merchant", prompt) else "Yes."
 
     best = example("tune_grader").main(ask)
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == [
-        "2 of 4 wrong",
-        "0 of 4 wrong",
-        "0 of 4 wrong",
-    ]
+    told = [line.split(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["2 of 4 wrong", "0 of 4 wrong", "0 of 4 wrong"]
     assert best.score("Who wrote Emma?", ["a name that", "by Jane Austen"]) == [-1.0, 1.0]
 
 

@@ -45,11 +45,8 @@ def chat(body: dict[str, Any]) -> tuple[int, Any]:
         said = "Harper Lee, born"
     else:
         said = "In Monroeville [1]." if "Monroeville" in prompt else "I do not know."
-    choice = {
-        "index": 0,
-        "finish_reason": "stop",
-        "message": {"role": "assistant", "content": said},
-    }
+    message = {"role": "assistant", "content": said}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
     return 200, {
         "id": "1",
         "object": "chat.completion",

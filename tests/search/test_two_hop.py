@@ -81,11 +81,8 @@ def test_the_surest_names_are_looked_up_once_each() -> None:
     finder = scripted(Jon=0.7, Mara=0.9, May=0.2, Orion=0.95, leads=0.99)
     twice = document("Lyra", "Mara leads it, too.")
     found = finder.find("Who leads Orion?", [ORION, VEGA, twice])
-    assert [(bridge.query, bridge.passage) for bridge in found] == [
-        ("Mara Who", 0),
-        ("Jon Who Orion", 1),
-        ("May Who leads", 0),
-    ]
+    pairs = [(bridge.query, bridge.passage) for bridge in found]
+    assert pairs == [("Mara Who", 0), ("Jon Who Orion", 1), ("May Who leads", 0)]
     assert found[0].sentence == "Mara leads it."
     (cut,) = scripted(**{"Xy" * 150: 0.9}).find("?", [document("T", "Xy" * 150)])
     assert len(cut.query) <= 200

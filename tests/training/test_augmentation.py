@@ -218,15 +218,9 @@ def split(output: str) -> list[str]:
 
 SEGMENT = re.compile(r"(?:[NC]t|Y<t>(?:It|RtS))*U")
 """Each segment after its decision, ISREL after the passage, then ISSUP; one ISUSE (fig. 2)."""
-SIGNS = {
-    NONE: "N",
-    GO_ON: "C",
-    YES: "Y",
-    "<paragraph>": "<",
-    "</paragraph>": ">",
-    REL: "R",
-    IRR: "I",
-}
+SIGNS = dict(
+    zip((NONE, GO_ON, YES, "<paragraph>", "</paragraph>", REL, IRR), "NCY<>RI", strict=True)
+)
 LABELS = {name: [*prompt.tokens_by_label.values()] for name, prompt in CRITIQUE_PROMPTS.items()}
 
 

@@ -76,11 +76,8 @@ def test_official_samples(tmp_path: Path) -> None:
 
 def test_a_question_is_always_in_the_same_part() -> None:
     parts = [part_of(f"question {i}") for i in range(2000)]
-    assert [round(parts.count(p) / 2000, 1) for p in ("train", "development", "test")] == [
-        0.7,
-        0.1,
-        0.2,
-    ]
+    shares = [round(parts.count(p) / 2000, 1) for p in ("train", "development", "test")]
+    assert shares == [0.7, 0.1, 0.2]
     assert part_of(" Who  is\nit") == part_of("who IS it")
     assert part_of("\ud800") in ("train", "development", "test")
     rows = [row(f"q {i}", "a") for i in range(2000)]
