@@ -34,6 +34,7 @@ from benchmarks.own_documents.files import QUESTIONS as OWN
 from benchmarks.own_documents.files import write_texts
 from reader_training import rows
 from reader_training.evaluate import expected_error, for_calibration
+from reader_training.export import RememberingNetwork
 from reader_training.rows import DATA, lines, tidy
 from selfcorrect_rag.evaluation.methods import (
     Spec,
@@ -49,8 +50,8 @@ from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.statistics import compare_all
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 from selfcorrect_rag.intake import title_of
-from selfcorrect_rag.reader.network import SHIPPED
-from selfcorrect_rag.reader.reader import Passage, PassageReading, Reader
+from selfcorrect_rag.reader.network import READER, SHIPPED, load_tokenizer
+from selfcorrect_rag.reader.reader import Reader, ReaderCalibration
 from selfcorrect_rag.search import Index, load
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
@@ -202,22 +203,6 @@ def retrieve(asked: Sequence[Asked], index: Index) -> tuple[list[Question], list
     return whole, without
 
 
-class RememberingReader(Reader):
-    """Reads a passage once for a question: methods and thresholds share what is read.
-
-    It changes no answer, and spares most of the time; seconds are measured without it.
-    """
-
-    def __init__(self, *parts: Any) -> None:
-        super().__init__(*parts)
-        self._known: dict[tuple[str, Passage], PassageReading] = {}
-
-    def read(self, asked: Sequence[tuple[str, Passage]]) -> list[PassageReading]:
-        missing = [pair for pair in dict.fromkeys(asked) if pair not in self._known]
-        self._known |= dict(zip(missing, super().read(missing), strict=True))
-        return [self._known[pair] for pair in asked]
-
-
 def choose_specs(methods: Sequence[str], *, is_model: bool) -> list[Spec]:
     """Return the variants to run; a language model's candidates of Self-RAG are weighed again by
     likelihood and by sweeps, since to write them again takes long."""
@@ -242,7 +227,10 @@ def run_set(
         web = str(index.path)
         if name != "multihop":
             questions, without = retrieve(asked, index)
-    reader = RememberingReader.load(folder)
+    # Methods and thresholds share what is read; seconds are measured without it.
+    reader = Reader(
+        RememberingNetwork(folder / READER), ReaderCalibration.load(folder), load_tokenizer(folder)
+    )
     # The papers' models do not refuse either.
     never = {} if "model" in config else {"answer_above": 0.0}
     weights = Path(config.get("model", "")) / "model.safetensors"

@@ -55,7 +55,7 @@ SURELY_NOT = -3.0
 
 
 class RememberingNetwork(Network):
-    """Computes each row once, since thresholds are fitted on the rows that the calibration is."""
+    """Computes each row once: calibration, thresholds and the evidence's methods read the same."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)

@@ -1,12 +1,14 @@
 """Write the generator's rows with tokens by gold knowledge, where the critic is too weak:
-``python -m smollm2_training.gold --out FILE [--data FILE] [--further ROWS] [--written]``.
+``python -m smollm2_training.gold --out FILE [--data FILE] [--further ROWS] [--retrieved]
+[--written]``.
 
 Algorithm 3 gives a question one passage. Here a question of ``--data`` gets up to two that state an
 answer, and half of them one that states none. So [Relevant] is the commoner judgement: after
 [Irrelevant] the generator learns to guess, and a small one that cannot tell passages apart writes
 the commoner one. Where there is time to train on more, ``--further`` adds rows of the reader's
-stream, with all its kinds of passages that do not answer, and ``--written`` those that an assistant
-wrote. In both some outputs are wrong: of these only the tokens are learned.
+stream, with all its kinds of passages that do not answer, ``--retrieved`` every passage that was
+retrieved for the questions of splits 0 and 1, and ``--written`` rows that an assistant wrote. In
+these some outputs are wrong: of such an output only the tokens are learned.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from random import Random
 from typing import Any
 
 from reader_training.mixture import all_rows, draw_rows
-from reader_training.rows import HELD_OUT, QUESTIONS, Row, drawn, lines, mentions
+from reader_training.rows import HELD_OUT, QUESTIONS, Row, drawn, lines, mentions, retrieved_rows
 from selfcorrect_rag.journal import read_rows, write_rows
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.reader.reader import Passage, Reader
@@ -164,6 +166,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="instructions.jsonl")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--further", type=int, default=0, help="rows of the reader's stream")
+    parser.add_argument(
+        "--retrieved", action="store_true", help="rows of PopQA and TriviaQA, splits 0 and 1"
+    )
     parser.add_argument("--written", action="store_true", help="rows that an assistant wrote")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = [
@@ -174,6 +179,9 @@ def main() -> None:
     if args.further:
         stream = (row for row, relevant, _ in draw_rows(all_rows(), SEED) if relevant is not None)
         rows += islice(judge_rows(stream, SHARE), args.further)
+    if args.retrieved:
+        asked = (row for row in retrieved_rows(0, 1) if row.source != "retrieved: multihop")
+        rows += judge_rows(asked, SHARE)
     rows += written_rows() if args.written else ()
     rows = [{**row, "instruction": quoted(row["instruction"])} for row in rows]
     write_rows(args.out, rows)

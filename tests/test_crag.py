@@ -84,8 +84,6 @@ def test_ablations_of_the_operations() -> None:
     assert len(run(INCORRECT, web=web, select=False)["knowledge"]) == 2
     run(INCORRECT, web=web, rewrite=False)
     assert [query for query, _ in web.queries] == ["wrote, Emma", "Who wrote Emma?"]
-    kept = rewrite_query(None, CRAGSettings(rewrite=False)).invoke({"question": "Who wrote Emma?"})
-    assert kept["web_query"] == "Who wrote Emma?"
 
 
 def test_settings_bound_what_is_read_and_notes_say_so() -> None:

@@ -1,6 +1,7 @@
 """docs/evidence.md says what its figures say, and its questions are those of the benchmark."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from benchmarks.own_documents.files import QUESTIONS as OWN
 from docs.evidence_tables import interval, tables
 from reader_training.rows import DATA, lines, real_rows, split_of
 from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
+from selfcorrect_rag.reader.network import SHIPPED
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence.md"
@@ -41,12 +43,27 @@ def test_the_large_reader_has_its_rows() -> None:
     large = json.loads((PAGE.with_suffix("") / "reader-base.json").read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")
     for found in large["sets"].values():
-        shipped, match = (
-            found["shipped"]["self_rag"],
-            found["whole"]["methods"]["self_rag"]["match"],
-        )
-        cells = shipped["right"], shipped["wrong"], match, found["evaluator"]["grades"]
+        shipped, match = found["shipped"]["self_rag"], found["whole"]["methods"]["self_rag"]
+        cells = shipped["right"], shipped["wrong"], match["match"], found["evaluator"]["grades"]
         assert f", large | {' | '.join(map(interval, cells))} |" in text
+
+
+def test_another_readers_weights_are_measured(tmp_path: Path, monkeypatch: Any) -> None:
+    folder = shutil.copytree(SHIPPED, tmp_path / "weights")
+    told = json.loads((folder / "reader.json").read_text(encoding="utf-8"))
+    told["calibration"] |= {"answer": [0, 0, -9], "sentence": [0, 0, -9]}
+    (folder / "reader.json").write_text(json.dumps(told), encoding="utf-8")
+    passage = Document("Priya Raman approves the deployments.", metadata={"title": "Staging"})
+    question = Question("1", "Who approves the deployments?", ("Priya Raman",), (passage,))
+    sets = {"popqa": [evidence.Asked(question, lambda _: True)]}
+    monkeypatch.setattr(evidence, "read_sets", lambda most: sets)
+    for reader, refused in ((SHIPPED, 0), (folder, 1)):
+        work = tmp_path / str(refused)
+        options = f"--reader {reader} --work {work} --sets popqa --methods rag"
+        monkeypatch.setattr("sys.argv", ["evidence", *options.split()])
+        evidence.main()
+        made = json.loads((work / "evidence.json").read_text(encoding="utf-8"))["sets"]["popqa"]
+        assert made["shipped"]["rag"]["refused"][0] == refused
 
 
 def test_tables_of_some_methods_lack_the_others(made: Any) -> None:

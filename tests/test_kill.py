@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.slow
-THREAD: Any = {"configurable": {"thread_id": "1"}}
 CALLS = ["choose", "retrieve", "write", "retrieve", "write"]
 """The calls of a run of two segments, in order."""
 
@@ -20,7 +19,8 @@ def run(folder: Path, dies_at: int, resumes: bool) -> None:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     from selfcorrect_rag import create_self_rag
-    from tests.scripted import FULL, RELEVANT, ScriptedLLM, document, segment
+    from tests.scripted import THREAD, ScriptedLLM, document
+    from tests.test_limits import write
 
     def note(call: str) -> None:
         with (folder / "calls").open("a") as file:
@@ -32,10 +32,6 @@ def run(folder: Path, dies_at: int, resumes: bool) -> None:
         def _segments(self, prompts: Any, **options: Any) -> Any:
             note("choose" if options.get("choose") else "write")
             return super()._segments(prompts, **options)
-
-    def write(prompt: str) -> Any:
-        going: Any = {"next": {"[Retrieval]": 0.9}} if prompt.count("<paragraph>") == 1 else {}
-        return segment(f"Part {prompt.count('<paragraph>')}.", RELEVANT, FULL, **going)
 
     def retrieve(query: str) -> Any:
         note("retrieve")
@@ -59,6 +55,6 @@ def test_nothing_that_ended_is_called_again(dies_at: int, tmp_path: Path) -> Non
 
     assert start(dies_at, False).returncode == -signal.SIGKILL
     resumed = start(-1, True)
-    assert resumed.stdout == "Part 1. Part 2. 3\n", resumed.stderr
+    assert resumed.stdout == "First. Second. 3\n", resumed.stderr
     calls = (tmp_path / "calls").read_text().split()
     assert calls == [*CALLS[: dies_at + 1], *CALLS[dies_at:]]

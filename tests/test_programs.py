@@ -46,15 +46,10 @@ def chat(body: dict[str, Any]) -> tuple[int, Any]:
     else:
         said = "In Monroeville [1]." if "Monroeville" in prompt else "I do not know."
     message = {"role": "assistant", "content": said}
-    choice = {"index": 0, "finish_reason": "stop", "message": message}
-    return 200, {
-        "id": "1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": body["model"],
-        "choices": [choice],
-        "usage": {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12},
-    }
+    about = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
+    choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    return 200, {**about, "choices": choices, "usage": usage}
 
 
 async def test_crag_with_an_own_server(loopback: Loopback, capsys: Any) -> None:  # noqa: F811

@@ -21,7 +21,7 @@ from selfcorrect_rag import CRAGSettings, SelfCRAGSettings, SelfRAGSettings, cre
 from selfcorrect_rag.errors import BadSettings, ModelFailed, NoDocument, NoQuestion
 from selfcorrect_rag.settings import InstructRAGSettings
 from selfcorrect_rag.state import add_notes
-from tests.agents.scripted import GRAPHS, crag
+from tests.agents.scripted import GRAPHS, crag, say
 from tests.scripted import FULL, RELEVANT, THREAD, ScriptedLLM, document, passage_of, segment
 
 
@@ -223,10 +223,6 @@ def parent(graph: Any, context_schema: Any = None, checkpointer: Any = None) -> 
     for edge in pairwise((START, "greet", "answer_from_documents", "part", END)):
         builder.add_edge(*edge)
     return builder.compile(checkpointer=checkpointer)
-
-
-def say(text: str) -> Any:
-    return {"messages": [HumanMessage(text)]}
 
 
 @pytest.mark.parametrize(

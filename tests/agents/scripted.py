@@ -6,7 +6,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 from langchain_core.language_models.chat_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, ToolCall, ToolMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolCall, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import RunnableLambda
 from pydantic import Field
@@ -15,6 +15,7 @@ from tests.crag_runs import PagesSearch, WordEvaluator
 from tests.four_graphs import create
 from tests.scripted import FULL, RELEVANT, USEFUL, ScriptedLLM, document, echo, passage_of, segment
 
+SAID = "Jane Austen [1]."
 PARTLY = {"[Partially supported]": 0.8, "[Fully supported]": 0.2}
 
 
@@ -47,6 +48,23 @@ def asking(name: str, *questions: str) -> ScriptedAgentModel:
         return AIMessage("", tool_calls=calls)
 
     return ScriptedAgentModel(reply=reply)
+
+
+def saying(text: str = SAID, *tools: str, **fields: Any) -> ScriptedAgentModel:
+    """A model that calls these tools at once, if there are any, and then says the text."""
+    asked = {"question": "Who?"}
+    calls = [ToolCall(name=name, args=asked, id=f"{i}") for i, name in enumerate(tools)]
+
+    def reply(messages: list[BaseMessage]) -> AIMessage:
+        if tools and not isinstance(messages[-1], ToolMessage):
+            return AIMessage("", tool_calls=calls)
+        return AIMessage(text, **fields)
+
+    return ScriptedAgentModel(reply=reply)
+
+
+def say(text: str) -> Any:
+    return {"messages": [HumanMessage(text)]}
 
 
 def tool_messages(result: Any) -> list[ToolMessage]:

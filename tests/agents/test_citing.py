@@ -4,32 +4,19 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import Runtime
 
 from selfcorrect_rag import as_tool
 from selfcorrect_rag.agents import CitationMiddleware
-from tests.agents.scripted import GRAPHS, ScriptedAgentModel, crag, self_rag, tool_messages
+from tests.agents.scripted import GRAPHS, SAID, crag, saying, self_rag, tool_messages
 from tests.providers import chat
 from tests.scripted import THREAD
 
 ASKED: Any = {"messages": [HumanMessage("Go on.")]}
 PLAIN = {"model_provider": "anthropic", "model_name": "m"}
-
-
-def calling(*names: str) -> Any:
-    """A model that calls these tools at once, and then cites the first source."""
-    asked = {"question": "Who?"}
-    calls: Any = [{"name": name, "args": asked, "id": f"{i}"} for i, name in enumerate(names)]
-
-    def reply(messages: list[BaseMessage]) -> AIMessage:
-        if isinstance(messages[-1], ToolMessage):
-            return AIMessage("Jane Austen [1].", response_metadata=PLAIN)
-        return AIMessage("", tool_calls=calls)
-
-    return ScriptedAgentModel(reply=reply)
 
 
 def notes(message: Any) -> list[tuple[str, str]]:
@@ -43,7 +30,8 @@ def notes(message: Any) -> list[tuple[str, str]]:
 async def test_an_agents_answer_cites_what_its_tool_cited(make: Any) -> None:
     library = as_tool(make(), name="library")
     options: Any = {"middleware": [CitationMiddleware()], "checkpointer": InMemorySaver()}
-    agent: Any = create_agent(calling("library"), [library], **options)
+    model = saying(SAID, "library", response_metadata=PLAIN)
+    agent: Any = create_agent(model, [library], **options)
     answer = agent.invoke(ASKED, THREAD)["messages"][-1]
     cited = tool_messages(agent.get_state(THREAD).values)[0].artifact["citations"]
     assert notes(answer) == [("[1]", c["title"]) for c in cited if c["number"] == 1]
@@ -65,12 +53,12 @@ def test_a_number_of_two_sources_is_not_annotated() -> None:
     cites = crag(llm=chat("She did [1]."))
     tools = [as_tool(self_rag(), name="emma"), as_tool(cites, name="doc"), other]
     for names, expected in ((["emma", "emma", "other"], [("[1]", "Emma")]), (["emma", "doc"], [])):
-        agent: Any = create_agent(calling(*names), tools, middleware=[CitationMiddleware()])
+        agent: Any = create_agent(saying(SAID, *names), tools, middleware=[CitationMiddleware()])
         assert notes(agent.invoke(ASKED)["messages"][-1]) == expected
 
 
 def test_an_earlier_turns_sources_are_not_this_ones() -> None:
-    agent = create_agent(calling("emma"), [as_tool(self_rag(), name="emma")])
+    agent = create_agent(saying(SAID, "emma"), [as_tool(self_rag(), name="emma")])
     turn = agent.invoke(ASKED)["messages"]
     cites: Any = {"messages": turn}
     assert CitationMiddleware().after_model(cites, Runtime())

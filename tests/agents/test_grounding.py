@@ -15,7 +15,7 @@ from selfcorrect_rag.agents import GroundingMiddleware
 from selfcorrect_rag.agents.middleware import REFUSAL
 from selfcorrect_rag.errors import MissingExtra, NoQuestion
 from selfcorrect_rag.prompts.parts import quoted
-from tests.agents.scripted import GRAPHS, PARTLY, ScriptedAgentModel, asking, crag, self_rag
+from tests.agents.scripted import GRAPHS, PARTLY, asking, crag, say, saying, self_rag
 from tests.crag_runs import WordEvaluator
 from tests.providers import chat
 from tests.scripted import NONE, THREAD, document
@@ -26,14 +26,6 @@ def agent(model: Any, graph: Any, tools: Any = (), **options: Any) -> Any:
     middleware = [GroundingMiddleware(graph, **options)]
     fixed: Any = {"system_prompt": "Be kind.", "checkpointer": InMemorySaver()}
     return create_agent(model, list(tools), middleware=middleware, **fixed)
-
-
-def saying() -> ScriptedAgentModel:
-    return ScriptedAgentModel(reply=lambda messages: AIMessage("Jane Austen [1]."))
-
-
-def say(text: str) -> Any:
-    return {"messages": [HumanMessage(text)]}
 
 
 @pytest.mark.parametrize("make", GRAPHS)

@@ -4,26 +4,16 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 
 from selfcorrect_rag.agents import CitationMiddleware, GroundingMiddleware, as_tool, revise_answer
 from selfcorrect_rag.agents.middleware import RevisionMiddleware
-from tests.agents.scripted import ScriptedAgentModel, asking, self_rag, unstated_names
+from tests.agents.scripted import saying, self_rag, unstated_names
 from tests.scripted import document
 from tests.test_faults import FORMS, ask
 
 REVISER = revise_answer(unstated_names, lambda query: [document("Persuasion")])
-
-
-def saying(text: str, name: str) -> ScriptedAgentModel:
-    """Asks a tool first, and then says the text."""
-    first = asking(name, "Who?").reply
-
-    def reply(messages: Any) -> AIMessage:
-        return AIMessage(text) if isinstance(messages[-1], ToolMessage) else first(messages)
-
-    return ScriptedAgentModel(reply=reply)
 
 
 @tool
@@ -59,18 +49,16 @@ def test_passages_that_a_graph_cited_are_evidence() -> None:
 
 @pytest.mark.parametrize("support", ["partly", None])
 def test_what_grounding_showed_is_evidence(support: Any) -> None:
-    model = ScriptedAgentModel(reply=lambda messages: AIMessage("So: Emma. Not Joyce."))
     grounding = GroundingMiddleware(self_rag(), support=support)
-    agent = create_agent(model, middleware=[grounding, RevisionMiddleware(REVISER)])
+    middleware: Any = [grounding, RevisionMiddleware(REVISER)]
+    agent = create_agent(saying("So: Emma. Not Joyce."), middleware=middleware)
     result = agent.invoke({"messages": [HumanMessage("Who?")]})
     assert result["messages"][-1].text == "So: Emma."
     assert len(result["grounding"]["citations"]) == 1
 
 
 def test_evidence_is_of_the_turn_alone() -> None:
-    replies = iter(["It is Joyce.", "It is Joyce."])
-    model = ScriptedAgentModel(reply=lambda messages: AIMessage(next(replies)))
-    agent = create_agent(model, middleware=[RevisionMiddleware(REVISER)])
+    agent = create_agent(saying("It is Joyce."), middleware=[RevisionMiddleware(REVISER)])
     earlier = [HumanMessage("Who?"), ToolMessage("Joyce.", tool_call_id="1")]
     for messages, said in (
         (earlier, "It is Joyce."),

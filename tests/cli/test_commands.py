@@ -42,10 +42,6 @@ def _in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
 
 
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-
-
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
     assert main(["ask", *arguments, "--json"]) == 0
     out = capsys.readouterr().out
@@ -64,7 +60,7 @@ def test_a_pipe_gets_the_answer_alone_and_a_terminal_its_sources(
 ) -> None:
     assert main(["ask", PORT]) == 0
     assert capsys.readouterr().out == "8443\n"
-    terminal(monkeypatch)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["ask", PORT]) == 0
     shown = capsys.readouterr().out
     assert shown.index("8443 [1]") < shown.index("[1] Staging")
@@ -188,8 +184,8 @@ def test_chat_answers_each_line(capsys: Any, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_search_waits_for_approval(
     reply: str, searched: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    terminal(monkeypatch)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    for end in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{end}.isatty", lambda: True)
     monkeypatch.setattr("click.prompt", lambda *_, **__: reply)
     given = ["--graph", "crag", "--web", ".selfcorrect/index"]
     given += ["--set", "approve_search=true", "--set", "upper=1", "--set", "lower=1"]

@@ -13,16 +13,14 @@ from selfcorrect_rag.evaluation.runner import run_methods
 from selfcorrect_rag.evaluation.tasks import Outcome, Question
 from selfcorrect_rag.settings import SelfRAGSettings
 from tests.evaluation.scripted_parts import ScriptedParts
+from tests.nodes import parts
 
 QUESTION = Question("q", "Who?", ("Lind",))
 
 
-def candidate(text: str, parent: int | None = None, next: str | None = None, **scores: Any) -> Any:
-    probability = scores.pop("p", 0.5)
-    critique = {"ISREL": 1.0, "ISSUP": 0.0, "ISUSE": 0.0, **scores}
-    where = {"depth": 0, "parent": parent, "step": "retrieve", "passage": 0, "next": next}
-    judged = {"sequence_probability": probability, "critique": critique}
-    return {**where, **judged, "text": text, "dropped": None, "chosen": False}
+def candidate(text: str, p: float = 0.5, **fields: Any) -> Any:
+    """One that is neither supported nor useful, unless ``fields`` say so."""
+    return parts.candidate(text, sequence_probability=p, **{"ISSUP": 0.0, "ISUSE": 0.0, **fields})
 
 
 def chosen(candidates: list[Any], question: Question = QUESTION, **settings: Any) -> str | None:
@@ -72,7 +70,7 @@ def test_of_all_paths_that_were_written_the_best_wins() -> None:
     for _ in range(50):
         p = [chance.random() for _ in range(6)]
         tree = [candidate(str(i), next="retrieve", p=p[i]) for i in (0, 1)]
-        tree += [candidate(str(i), i % 2, p=p[i]) for i in (2, 3, 4, 5)]
+        tree += [candidate(str(i), parent=i % 2, p=p[i]) for i in (2, 3, 4, 5)]
         best = max((2, 3, 4, 5), key=lambda i, p=p: p[i] + p[i % 2])  # type: ignore[misc]
         assert chosen(tree, beam_width=2) == f"{best % 2} {best}"
 

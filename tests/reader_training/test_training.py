@@ -193,9 +193,11 @@ def test_a_run_learns_and_resumes(
     killed, taken = interrupted(train.ReaderTrainer.training_step, 4)
     monkeypatch.setattr(train.ReaderTrainer, "training_step", killed)
     monkeypatch.setattr(train, "SAVE_SECONDS", -1)
+    monkeypatch.setattr(train, "STEPS", {"base": 4})
+    monkeypatch.setattr(train, "TAUGHT_STEPS", 4)
     with pytest.raises(KeyboardInterrupt):
-        train.train(tmp_path / "cut", size, 4, **given)
-    train.train(tmp_path / "cut", size, 4, **given)
+        train.train(tmp_path / "cut", size, **given)
+    train.train(tmp_path / "cut", size, **given)
     assert taken == [0, 1, 2, 3, 3]
     assert taught.call_count == (8 if size == "small" else 0)
     sizes = ["small", "base"] if size == "small" else ["base"]

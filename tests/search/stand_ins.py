@@ -1,10 +1,11 @@
 """Embeddings without a model, importable by name, and small files of every kind."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
 Call = Callable[..., Any]
@@ -27,6 +28,10 @@ class WordHash(Embeddings):
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         self.embedded += len(texts)
         return [self.embed_query(text) for text in texts]
+
+
+def texts(found: Iterable[Document]) -> list[str]:
+    return [document.page_content for document in found]
 
 
 @cache

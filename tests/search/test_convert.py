@@ -140,13 +140,11 @@ def test_csv_rows_carry_their_headings(read: Any) -> None:
     assert "Windows-1252" in problem.reason
     (found,), _ = read("b.csv", "Report: 2026\n\nPart;Price, net\nBolt, long;1,20\n")
     assert found.page_content == "Report: 2026\nPart: Bolt, long; Price, net: 1,20"
-    (found,), _ = read("c.csv", ",population\nParis,2100000\n")
-    assert found.page_content == "Paris; population: 2100000"
+    assert read("c.csv", ",people\nParis,2100000\n")[0][0].page_content == "Paris; people: 2100000"
     assert read("d.csv", ",S\nA,B\nC,5\n")[0][0].page_content == "S\nA: C; B: 5"
     (found,), _ = read("a.tsv", 'city, size\tof\nUlm, 5\t"Ada\nBonn, 6\tBob\nBern, 7\t"Cy\n')
     assert found.page_content.endswith('size: Bonn, 6; of: Bob\ncity, size: Bern, 7; of: "Cy')
-    (found,), _ = read("e.csv", 'a, b\tc\n1, 2\t"3\t4"\n')
-    assert found.page_content == "a, b: 1, 2; c: 3 4"
+    assert read("e.csv", 'a, b\tc\n1, 2\t"3\t4"\n')[0][0].page_content == "a, b: 1, 2; c: 3 4"
 
 
 def test_excel_keeps_columns_formulas_and_titles(read: Any) -> None:
@@ -277,10 +275,8 @@ def test_slides_with_tables_and_notes(read: Any) -> None:
 
 def test_pdf_pages_have_numbers_and_whole_words(read: Any) -> None:
     found, problems = read("fees.pdf", pdf("One.", "The reim-\nbursement is\n85 francs.", ""))
-    assert [(d.metadata["page"], " ".join(d.page_content.split())) for d in found] == [
-        (1, "One."),
-        (2, "The reimbursement is 85 francs."),
-    ]
+    pages = {d.metadata["page"]: " ".join(d.page_content.split()) for d in found}
+    assert pages == {1: "One.", 2: "The reimbursement is 85 francs."}
     assert problems[0].reason == "1 of 3 pages have no text: a scan needs OCR first"
 
 
@@ -324,11 +320,7 @@ def test_html_main_content_with_tables(read: Any) -> None:
             "<table><tr><th>Order<th>Sum<tr><td>4711<td>5 &lt; 6</table><p>Thanks.",
             "Subject: Your order\n\n| Order | Sum |\n| --- | --- |\n| 4711 | 5 < 6 |\n\nThanks.",
         ),
-        (
-            "a.html",
-            "<h1>Pump</h1>It costs 5 €.<article>Good.</article>",
-            "# Pump\n\nIt costs 5 €.\n\nGood.",
-        ),
+        ("a.html", "<h1>Pump</h1>It costs 5 €.<article>Good.", "# Pump\n\nIt costs 5 €.\n\nGood."),
         ("a.html", "<p>A site's text.</p><article><h1>P</h1>On.</article>", "# P\n\nOn."),
         ("a.html", f"<p>{'One. ' * 9}<aside>Ad.</aside>", "One. " * 8 + "One."),
         ("a.html", "<main><article>One.</article><aside>Note.</aside></main>", "One.\n\nNote."),

@@ -94,12 +94,6 @@ class Careless(BaseRetriever):
         return DOCUMENTS
 
 
-def store() -> InMemoryVectorStore:
-    held = InMemoryVectorStore(WordHash())
-    held.add_documents(DOCUMENTS)
-    return held
-
-
 @pytest.mark.parametrize(
     "make",
     [Careless, lambda: lambda query: DOCUMENTS, lambda: RunnableLambda(lambda query: DOCUMENTS)],
@@ -121,7 +115,9 @@ def test_an_index_gets_the_filter(index: Index, call: Call) -> None:
 
 
 def test_a_store_gets_the_filter_in_its_own_language(call: Call) -> None:
-    retriever = AnyRetriever(store())
+    store = InMemoryVectorStore(WordHash())
+    store.add_documents(DOCUMENTS)
+    retriever = AnyRetriever(store)
     assert [d.metadata["owner"] for d in call(retriever, "invoke", "plan", of("ben"))] == ["ben"]
     own: Any = {"configurable": {"filter": lambda document: "Ada" in document.page_content}}
     assert len(call(retriever, "invoke", "plan", own)) == 1

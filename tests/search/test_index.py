@@ -18,15 +18,11 @@ from selfcorrect_rag.errors import ModelFailed
 from selfcorrect_rag.search import Index, NoIndex, is_index, open_index
 from selfcorrect_rag.search.index import EmbedderMismatch, UnreadableIndex
 
-from .stand_ins import WordHash
+from .stand_ins import WordHash, texts
 
 
 def passage(text: str, **metadata: Any) -> Document:
     return Document(text, metadata={"title": "Notes", **metadata})
-
-
-def texts(found: list[Document]) -> list[str]:
-    return [document.page_content for document in found]
 
 
 def test_it_finds_by_words_and_vectors_and_opens_again(index: Index) -> None:
@@ -66,13 +62,11 @@ def test_windows_of_one_page_do_not_fill_all_places(index: Index) -> None:
     assert len(index.search("pump", 25)) == 25  # if there is nothing else, they do
 
 
-def test_adding_again_renews_metadata_and_embeds_nothing(tmp_path: Path) -> None:
-    embeddings = WordHash()
-    index = Index(tmp_path / "index", embeddings)
-    assert index.add([passage("The door is red.", old=1)]) == 1
-    assert index.add([passage("The door is red.", new=[1, {"x": 2}], gone=None)]) == 0
-    assert embeddings.embedded == 1
-    (found,) = index.search("door", filter={"title": "Notes"})
+def test_adding_again_renews_metadata_and_embeds_nothing(hybrid: Any) -> None:
+    assert hybrid.add([passage("The door is red.", old=1)]) == 1
+    assert hybrid.add([passage("The door is red.", new=[1, {"x": 2}], gone=None)]) == 0
+    assert hybrid.embeddings.embedded == 1
+    (found,) = hybrid.search("door", filter={"title": "Notes"})
     assert found.metadata == {"title": "Notes", "new": [1, {"x": 2}], "gone": None, "score": 1.0}
 
 

@@ -10,11 +10,7 @@ import pytest
 
 from selfcorrect_rag.search import Index, index_paths, open_index
 
-from .stand_ins import WordHash
-
-
-def found(index: Index, query: str) -> list[str]:
-    return [d.page_content for d in index.search(query, 50)]
+from .stand_ins import WordHash, texts
 
 
 def test_a_run_again_does_nothing_and_a_change_replaces(index: Index, docs: Path) -> None:
@@ -27,8 +23,8 @@ def test_a_run_again_does_nothing_and_a_change_replaces(index: Index, docs: Path
     (docs / "door.md").write_text("The door is green.")
     report = index_paths([docs], index)
     assert (report.files, report.unchanged, report.added, report.removed) == (1, 1, 1, 1)
-    assert "The door is green." in found(index, "door")
-    assert "The door is red." not in found(index, "door red")
+    assert "The door is green." in texts(index.search("door", 50))
+    assert "The door is red." not in texts(index.search("door red", 50))
     (docs / "roof.md").write_text("")
     assert index_paths([docs], index).removed == 1
     (docs / "door.md").write_bytes(b"PK\0")  # what cannot be read keeps what it had

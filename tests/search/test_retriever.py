@@ -1,8 +1,6 @@
 """Anything that retrieves, as a graph's ``retriever`` and as its ``web_search``."""
 
-import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +13,7 @@ from langchain_core.tools import ToolException, tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_tests.integration_tests import RetrieversIntegrationTests
 
-from selfcorrect_rag.errors import (
-    BadArgument,
-    ModelFailed,
-    NoDocument,
-    RetrievalFailed,
-    WebSearchFailed,
-)
+from selfcorrect_rag.errors import BadArgument, ModelFailed, RetrievalFailed, WebSearchFailed
 from selfcorrect_rag.search import Index, RetrieverWebSearch, as_web_search
 from selfcorrect_rag.search.retriever import AnyRetriever
 
@@ -54,10 +46,6 @@ class TestOfLangChain(RetrieversIntegrationTests):
         return "passage of the book"
 
 
-def generator(query: str) -> Iterator[Document]:
-    yield from FOUND
-
-
 class FindsWhenCalled:
     def __call__(self, query: str) -> tuple[Document, ...]:
         return tuple(FOUND)
@@ -68,7 +56,7 @@ class FindsWhenCalled:
     [
         lambda query: FOUND,
         lambda query: [{"page_content": FOUND[0].page_content, "metadata": FOUND[0].metadata}],
-        generator,
+        lambda query: (each for each in FOUND),
         FindsWhenCalled(),
         RunnableLambda(lambda query: FOUND),
     ],
@@ -76,15 +64,6 @@ class FindsWhenCalled:
 def test_what_retrieves(retriever: Any, call: Call) -> None:
     assert call(AnyRetriever(retriever), "invoke", "Emma") == FOUND
     assert call(AnyRetriever(retriever), "batch", ["Emma", "Ulysses"]) == [FOUND, FOUND]
-
-
-def test_an_async_function_needs_an_async_run() -> None:
-    async def find(query: str) -> list[Document]:
-        return FOUND
-
-    assert asyncio.run(AnyRetriever(find).ainvoke("Emma")) == FOUND
-    with pytest.raises(NoDocument, match="is async: run the graph with ainvoke"):
-        AnyRetriever(find).invoke("Emma")
 
 
 def test_a_store_gives_as_many_as_asked_and_an_index_at_most_its_own(index: Index) -> None:
@@ -101,12 +80,6 @@ def test_a_store_gives_as_many_as_asked_and_an_index_at_most_its_own(index: Inde
 def test_what_is_no_retriever_is_refused_at_once(wrong: Any) -> None:
     with pytest.raises(BadArgument, match="retriever must be a LangChain retriever"):
         AnyRetriever(wrong)
-
-
-@pytest.mark.parametrize("found", [None, "text", {"page_content": "x"}, [1], [{"text": "x"}]])
-def test_what_is_no_document_is_refused(found: Any, call: Call) -> None:
-    with pytest.raises(NoDocument, match="the retriever gave"):
-        call(AnyRetriever(lambda query: found), "invoke", "Emma")
 
 
 @pytest.mark.parametrize("error", [StopIteration, KeyError, RuntimeError, ModelFailed])

@@ -15,7 +15,7 @@ from selfcorrect_rag.search.two_hop import Bridge, BridgeFinder, ChatBridges, Re
 from tests.reader.scripted_reader import ScriptedReader, reader_llm
 from tests.scripted import document
 
-from .stand_ins import Call
+from .stand_ins import Call, texts
 
 ORION = document("Orion", "It began in May. Mara leads it.", source="orion.md", owner="ada")
 VEGA = document("Vega", "Jon leads it.")
@@ -44,10 +44,6 @@ class Library:
     def __call__(self, query: str) -> list[Document]:
         self.queries.append(query)
         return self.found.get(query.split()[0], [ORION, VEGA])
-
-
-def texts(found: Sequence[Document]) -> list[str]:
-    return [each.page_content for each in found]
 
 
 def scripted(**findings: float) -> ReaderBridges:

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -122,18 +121,9 @@ def test_each_graph_takes_its_own_settings() -> None:
     assert opened.settings("instruct_rag").prompt_mode is None
 
 
-class NoRetriever(BaseRetriever):
-    def _get_relevant_documents(self, query: str, **_: Any) -> list[Any]:
-        return []
-
-
-def make_chat_model() -> Any:
-    return chat("Jane Austen.")
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_runs_with_parts_by_name(name: str) -> None:
-    retriever, model = f"{__name__}:NoRetriever", f"{__name__}:make_chat_model"
+    retriever, model = "tests.search.test_filters:Careless", "tests.evaluation.scripted_parts:MODEL"
     config = ServingConfig(retriever=retriever, model=model, web="none")
     with Parts(config) as opened:
         result = opened.graph(name).invoke({"question": "Who wrote Emma?"})

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from langchain_core.runnables import Runnable, RunnableLambda
 from transformers import AutoModelForCausalLM
 
 from selfcorrect_rag.models.checkpoints import load_tokenizer, save_tokenizer
@@ -21,15 +20,11 @@ from tests.snippets import ROOT
 from tests.training.toys import lines, llama, same, weights
 
 TIMEOUT_S = 500
+RATIONALES = "tests.cli.test_commands:open_model"  # a random model never ends
 OPTIONS = {
     "max_length": 4096, "batch_size": 4, "per_device_batch_size": 1, "num_train_epochs": 0.5,
     "save_steps": 2, "trainer": "'{}'", "lora_rank": 2,
 }  # fmt: skip
-
-
-def open_model() -> Runnable[str, str]:
-    """A model that writes rationales; a random one never ends."""
-    return RunnableLambda(lambda prompt: "The first document says so.")
 
 
 def save_base(folder: Path) -> None:
@@ -52,7 +47,7 @@ def test_the_pipeline_resumes_and_ends_in_figures(tmp_path: Path) -> None:
         *("SMOLLM2_LABELS=--most 5", "SMOLLM2_QUESTIONS=--most 3 --rationales 8"),
         f"SMOLLM2_ROWS=augment --critic {out}/critic/critic",
         f"SMOLLM2_OPTIONS={' '.join(f'--set {k}={v}' for k, v in OPTIONS.items())}",
-        f"SMOLLM2_RATIONALES=--set model={__name__}:open_model --set consistent_only=false",
+        f"SMOLLM2_RATIONALES=--set model={RATIONALES} --set consistent_only=false",
         "SMOLLM2_EVIDENCE=--sets popqa --most 2 --methods rag likelihood self_rag crag",
     ]
     # No GPU, as trainings on one would not compare.

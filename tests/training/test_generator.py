@@ -204,12 +204,16 @@ def test_lora_trains_only_the_new_rows(tmp_path: Path, tied: bool) -> None:
         assert len(end.weight[new].unique(dim=0)) > 8, "all fifteen started alike"
     now = merged.get_input_embeddings().weight
     assert torch.equal(now[: new[0]], before[: new[0]])
+    config = tmp_path / "out" / "adapter" / "adapter_config.json"
+    written = json.loads(config.read_text()) | {"base_model_name_or_path": "elsewhere"}
+    config.write_text(json.dumps(written))
     given |= {"lora_rank": 0, "learning_rate": 1e-9, "adapter": str(tmp_path / "out" / "adapter")}
     trained(tmp_path / "on", llama(tied=tied), **given)
     more = AutoModelForCausalLM.from_pretrained(tmp_path / "on" / "out" / "generator")
     assert torch.allclose(more(ids).logits, merged(ids).logits, atol=1e-3), "it went on from there"
-    config = tmp_path / "out" / "adapter" / "adapter_config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"trainable_token_indices": {}}))
+    on = (tmp_path / "on" / "out" / "adapter" / "adapter_config.json").read_text()
+    assert json.loads(on)["base_model_name_or_path"] == "toy"
+    config.write_text(json.dumps(written | {"trainable_token_indices": {}}))
     with pytest.raises(BadTrainingData, match="has no rows of the reflection tokens"):
         trained(tmp_path / "no", llama(tied=tied), **given)
 

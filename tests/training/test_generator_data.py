@@ -7,7 +7,6 @@ from zlib import crc32
 
 import pytest
 from langchain_core.documents import Document
-from langchain_core.runnables import RunnableLambda
 
 from selfcorrect_rag.errors import BadRun, RetrievalFailed
 from selfcorrect_rag.journal import run_folder
@@ -15,7 +14,7 @@ from selfcorrect_rag.models.critic import Critic, CriticInput
 from selfcorrect_rag.training import ENTRYPOINTS, generator
 from selfcorrect_rag.training.generator import GeneratorDataOptions, make_generator_data
 from tests.conftest import byte_level_tokenizer, random_model
-from tests.training.toys import lines, options, row
+from tests.training.toys import Teacher, lines, options, row
 
 ROWS = [
     row(f"What is thing {i}?", f"It is {i}. That is what the books say. I like it.", id=str(i))
@@ -38,36 +37,25 @@ class ScriptedCritic(Critic):
         return [each.tokens[crc32(each.input.encode()) % len(each.tokens)] for each in inputs]
 
 
-class Shelf:
-    """A retriever that finds three passages for anything, and counts."""
-
-    def __init__(self, limit: int = 10_000) -> None:
-        self.asked: list[str] = []
-        self.limit = limit
-        self.runnable: Any = RunnableLambda(self._find)
-
-    def _find(self, query: str) -> list[Document]:
-        if len(self.asked) >= self.limit:
-            raise ConnectionError("refused")
-        self.asked.append(query)
-        return [Document(f"On {query}.", metadata={"title": f"T\n{i}"}) for i in range(3)]
+def find(query: str) -> list[Document]:
+    return [Document(f"On {query}.", metadata={"title": f"T\n{i}"}) for i in range(3)]
 
 
-def make(folder: Path, critic: Critic, shelf: Shelf, **given: Any) -> dict[str, Any]:
+def make(folder: Path, critic: Critic, shelf: Teacher, **given: Any) -> dict[str, Any]:
     made = options(GeneratorDataOptions, folder, [*ROWS, ROWS[0]], **{"top_k": 3, **given})
-    return make_generator_data(made, critic, shelf.runnable)
+    return make_generator_data(made, critic, shelf.model)
 
 
 def test_a_killed_run_asks_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "CHUNK", 4)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    report = make(whole, critic := ScriptedCritic(), shelf := Shelf())
+    report = make(whole, critic := ScriptedCritic(), shelf := Teacher(find))
     assert report["rows"] == 11
     assert sum(n for token, n in report["tokens"].items() if "Utility" in token) == 11
     first, second = ScriptedCritic(40), ScriptedCritic()
     with pytest.raises(KeyboardInterrupt):
-        make(cut, first, Shelf())
-    make(cut, second, again := Shelf())
+        make(cut, first, Teacher(find))
+    make(cut, second, again := Teacher(find))
     assert (cut / "out").read_bytes() == (whole / "out").read_bytes()
     assert len(second.asked) < len(critic.asked), "decided rows are not asked about again"
     assert len(again.asked) < len(shelf.asked)
@@ -83,8 +71,9 @@ def test_a_killed_run_asks_what_is_missing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_retriever_that_fails_ends_the_run(tmp_path: Path) -> None:
-    with pytest.raises(RetrievalFailed, match=r"the retriever .*refused"):
-        make(tmp_path, ScriptedCritic(), Shelf(2))
+    shelf = Teacher(lambda query: find(query) if len(shelf.asked) < 3 else 1 / 0)
+    with pytest.raises(RetrievalFailed, match=r"the retriever .*division by zero"):
+        make(tmp_path, ScriptedCritic(), shelf)
 
 
 @pytest.mark.slow

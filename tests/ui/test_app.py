@@ -22,6 +22,7 @@ from selfcorrect_rag.ui.weigh import weigh, weighable
 from tests.agents.scripted import reflecting
 from tests.crag_runs import PagesSearch, WordEvaluator, document
 from tests.four_graphs import create
+from tests.nodes.parts import candidate
 from tests.providers import chat
 
 QUESTION = "Who wrote Emma?"
@@ -143,16 +144,11 @@ def past(result: dict[str, Any], graph: str = "self_rag") -> PastRun:
     return PastRun("1", QUESTION, graph, "notes", {}, result=result)
 
 
-def candidate(text: str, issup: float, sequence: float, chosen: bool) -> dict[str, Any]:
-    unset = dict.fromkeys(("parent", "next", "dropped"))
-    given = {"depth": 0, "beam": 0, "step": "retrieve", "passage": 0, "pieces": []}
-    critique = {"ISREL": 0.9, "ISSUP": issup, "ISUSE": 0.5}
-    scores = {"critique": critique, "sequence_probability": sequence, "path_score": 0.0}
-    return {**unset, **given, **scores, "text": text, "chosen": chosen}
-
-
 def test_weighing_picks_the_best_by_the_new_weights() -> None:
-    rows = [candidate("Austen", 0.9, 0.2, True), candidate("Bronte", 0.1, 0.9, False)]
+    rows = [
+        candidate("Austen", ISSUP=0.9, sequence_probability=0.2, chosen=True),
+        candidate("Bronte", ISSUP=0.1, sequence_probability=0.9),
+    ]
     run = past({"candidates": rows, "answer": "Austen"})
     assert weighable(run)["weight_issup"] == 1.0
     result, changes = weigh(run, {"weight_issup": 0.0})
