@@ -1,6 +1,6 @@
 """Write the generator's rows with tokens by gold knowledge, where the critic is too weak:
 ``python -m smollm2_training.gold --out FILE [--data FILE] [--further ROWS] [--retrieved]
-[--written]``.
+[--written ROWS]``.
 
 Algorithm 3 gives a question one passage. Here a question of ``--data`` gets up to two that state an
 answer, and half of them one that states none. So [Relevant] is the commoner judgement: after
@@ -20,7 +20,16 @@ from random import Random
 from typing import Any
 
 from reader_training.mixture import all_rows, draw_rows
-from reader_training.rows import HELD_OUT, QUESTIONS, Row, drawn, lines, mentions, retrieved_rows
+from reader_training.rows import (
+    HELD_OUT,
+    QUESTIONS,
+    Row,
+    drawn,
+    lines,
+    mentions,
+    retrieved,
+    retrieved_rows,
+)
 from selfcorrect_rag.journal import read_rows, write_rows
 from selfcorrect_rag.prompts.parts import quoted
 from selfcorrect_rag.reader.reader import Passage, Reader
@@ -89,9 +98,13 @@ def read(title: str, text: str) -> str:
     return f"{RETRIEVAL}{PARAGRAPH}{whole}{END_PARAGRAPH}"
 
 
-def judge_rows(rows: Iterable[Row], share: float) -> Iterator[dict[str, Any]]:
+def judge_rows(
+    rows: Iterable[Row], share: float, accepted: Mapping[str, str] | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield a row with the answer for each that has one, and for this share of them one with
-    the reader's best span that is wrong; for each other row the reader's best span."""
+    the reader's best span that is wrong; for each other row the reader's best span, or for half of
+    those on a question of ``accepted`` its answer, as in Algorithm 3: without such rows the
+    generator writes gibberish behind [Irrelevant]."""
     reader, chance, stream = Reader.load(), Random(SEED), iter(rows)
     while some := list(islice(stream, BATCH)):
         readings = reader.read([(r.question, Passage(r.title, r.passage)) for r in some])
@@ -103,6 +116,10 @@ def judge_rows(rows: Iterable[Row], share: float) -> Iterator[dict[str, Any]]:
                 answer = max(stated, key=len)
                 yield {**made, "output": right_output(row.title, row.passage, answer)}
             elif row.answers:
+                continue
+            elif accepted and row.question in accepted and chance.random() < SHARE:
+                output = f"{IRRELEVANT}{quoted(accepted[row.question])}{UTILITY[4]}"
+                yield {**made, "output": read(row.title, row.passage) + output}
                 continue
             wrong = [s.text for s in reading.spans if not _is_near(s.text, row.answers)][:1]
             if wrong and (not row.answers or chance.random() < share):
@@ -169,7 +186,7 @@ def main() -> None:
     parser.add_argument(
         "--retrieved", action="store_true", help="rows of PopQA and TriviaQA, splits 0 and 1"
     )
-    parser.add_argument("--written", action="store_true", help="rows that an assistant wrote")
+    parser.add_argument("--written", type=int, default=0, help="most rows that an assistant wrote")
     args = parser.parse_args()
     rows: list[dict[str, Any]] = [
         {"instruction": row["instruction"], "output": output, "dataset_name": row["set"]}
@@ -180,9 +197,11 @@ def main() -> None:
         stream = (row for row, relevant, _ in draw_rows(all_rows(), SEED) if relevant is not None)
         rows += islice(judge_rows(stream, SHARE), args.further)
     if args.retrieved:
-        asked = (row for row in retrieved_rows(0, 1) if row.source != "retrieved: multihop")
-        rows += judge_rows(asked, SHARE)
-    rows += written_rows() if args.written else ()
+        accepted = {asked.question: asked.answers[0] for asked in retrieved(0, 1)}
+        passages = (row for row in retrieved_rows(0, 1) if row.source != "retrieved: multihop")
+        rows += judge_rows(passages, SHARE, accepted)
+    written = list(written_rows())
+    rows += Random(SEED).sample(written, min(args.written, len(written)))
     rows = [{**row, "instruction": quoted(row["instruction"])} for row in rows]
     write_rows(args.out, rows)
     counts = {"rows": len(rows), "wrong": sum(row.get("wrong", False) for row in rows)}

@@ -156,6 +156,10 @@ def test_a_row_comes_with_the_answer_and_with_a_wrong_span(monkeypatch: pytest.M
     alone = [*gold.judge_rows([other, unanswered], 0.0)]
     assert [row["output"] for row in alone] == [made[0]["output"], made[2]["output"]]
     assert not [*gold.judge_rows([other._replace(passage="Cut.")], 1.0)], "it states no answer"
+    taught = [*gold.judge_rows([unanswered] * 20, 0.0, {unanswered.question: "Emma"})]
+    guessed = [row for row in taught if row["output"].endswith("[Irrelevant]Emma[Utility:5]")]
+    assert 0 < len(guessed) < 20
+    assert not any("wrong" in row for row in guessed), "its text is learned"
 
 
 def test_written_rows_have_the_passages_that_they_are_written_from(
