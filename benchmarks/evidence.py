@@ -52,6 +52,7 @@ from selfcorrect_rag.evaluation.tasks import Outcome, Question, Run
 from selfcorrect_rag.intake import title_of
 from selfcorrect_rag.reader.network import READER, SHIPPED, load_tokenizer
 from selfcorrect_rag.reader.reader import Reader, ReaderCalibration
+from selfcorrect_rag.reflection import VALUES
 from selfcorrect_rag.search import Index, load
 from selfcorrect_rag.serving.config import ServingConfig
 from selfcorrect_rag.serving.parts import Parts
@@ -282,6 +283,7 @@ def run_set(
         "shipped": shipped_figures(shipped, holds),
         "confidence": confidence_figures(known) if "self_rag" in known.methods else None,
         "isrel": isrel_figures(known, holds) if "self_rag" in known.methods else None,
+        "segments": segment_figures(known) if "self_rag" in known.methods else None,
         "evaluator": evaluator_figures(known, holds) if "crag" in known.methods else None,
         "seconds": {
             method: round(sum(o.seconds for o in timed.of(method)) / len(timed.questions), 3)
@@ -379,6 +381,27 @@ def isrel_figures(run: Run, holds: Mapping[str, Sequence[bool]]) -> dict[str, An
     graded = [marks for marks in judged if marks]
     both = len({held for marks in graded for _, held in marks}) == 2
     return {"questions": len(graded), "isrel": auc_figures(graded)[0] if both else None}
+
+
+def segment_figures(run: Run) -> dict[str, Any]:
+    """Return how well each term of Self-RAG's score, and the whole score, tells the right first
+    segments from the wrong ones: AUCs, and the likelihood's minus the whole score's."""
+    answers = {question.id: question.answers for question in run.questions}
+    graded = [
+        [
+            (
+                candidate["sequence_probability"],
+                *(candidate["critique"].get(group) or 0.0 for group in VALUES),
+                candidate["score"],
+                float(contains_answer(candidate["text"], answers[outcome.id])),
+            )
+            for candidate in outcome.candidates
+            if candidate["depth"] == 0
+        ]
+        for outcome in run.of("self_rag")
+    ]
+    names = ("p(y)", *VALUES, "score", "difference")
+    return dict(zip(names, auc_figures(graded), strict=True))
 
 
 def auc_figures(graded: Sequence[Sequence[tuple[float, ...]]]) -> list[list[float]]:

@@ -33,6 +33,14 @@ EVALUATOR = {
     "title_rule": "AUC of the title rule",
     "difference": "the reader minus the title rule",
 }
+SEGMENTS = {
+    "p(y)": "p(y)",
+    "ISREL": "ISREL",
+    "ISSUP": "ISSUP",
+    "ISUSE": "ISUSE",
+    "score": "score, all of them",
+    "difference": "p(y) minus score",
+}
 SWEPT, WEIGHTS = "self_rag:weight_{}={}", ("0", "0.5", "1", "2")
 Sets = Mapping[str, Any]
 
@@ -62,6 +70,15 @@ def tables(made: Mapping[str, Any]) -> dict[str, str]:
         cells = [interval(found["isrel"]["isrel"]) for found in sets.values()]
         rows = [("AUC of ISREL", cells)]
         made_tables["relevance"] = _table("Self-RAG", [SETS[name] for name in sets], rows)
+    if all(found.get("segments") for found in sets.values()):
+        made_tables["segments"] = _table(
+            "AUC for right segments",
+            [SETS[name] for name in sets],
+            [
+                (title, [interval(found["segments"][key]) for found in sets.values()])
+                for key, title in SEGMENTS.items()
+            ],
+        )
     if all(SWEPT.format("isrel", 0) in found["whole"]["methods"] for found in sets.values()):
         made_tables["sweeps"] = _sweeps(sets)
     if all(found["evaluator"] for found in sets.values()):

@@ -58,12 +58,11 @@ def test_another_readers_weights_are_measured(tmp_path: Path, monkeypatch: Any) 
     sets = {"popqa": [evidence.Asked(question, lambda _: True)]}
     monkeypatch.setattr(evidence, "read_sets", lambda most: sets)
     for reader, refused in ((SHIPPED, 0), (folder, 1)):
-        work = tmp_path / str(refused)
-        options = f"--reader {reader} --work {work} --sets popqa --methods rag"
+        options = f"--reader {reader} --work {tmp_path}/{refused} --sets popqa --methods rag"
         monkeypatch.setattr("sys.argv", ["evidence", *options.split()])
         evidence.main()
-        made = json.loads((work / "evidence.json").read_text(encoding="utf-8"))["sets"]["popqa"]
-        assert made["shipped"]["rag"]["refused"][0] == refused
+        made = json.loads((tmp_path / str(refused) / "evidence.json").read_text(encoding="utf-8"))
+        assert made["sets"]["popqa"]["shipped"]["rag"]["refused"][0] == refused
 
 
 def test_tables_of_some_methods_lack_the_others(made: Any) -> None:
@@ -144,7 +143,8 @@ def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
     answers = ("Ada", "Bob", "", "Cid")
     judged = {"depth": 0, "sequence_probability": 0.75, "chosen": True}
     first, second = (
-        {**judged, "passage": n, "critique": {"ISREL": isrel}} for n, isrel in ((1, 0.8), (0, 0.2))
+        {**judged, "passage": n, "text": text, "score": isrel, "critique": {"ISREL": isrel}}
+        for n, text, isrel in ((1, "Ada", 0.8), (0, "Bob", 0.2))
     )
     given: Any = {"grades": (0.5, -0.5), "candidates": (first, {**second, "chosen": False})}
     outcomes = [
@@ -162,6 +162,7 @@ def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
     graded = evidence.evaluator_figures(run, {q.id: [True, False] for q in questions})
     assert (graded["grades"][0], graded["title_rule"][0]) == (1.0, 0.0)
     assert graded["difference"] == [1.0, 1.0, 1.0]
+    assert evidence.segment_figures(run)["difference"][0] == -0.5, "p(y) is the same for all"
     unlike = {"0": [True, True], "1": [False, True], "2": [False, True], "3": [False, False]}
     assert evidence.isrel_figures(run, unlike)["isrel"][0] == 0.75
     assert evidence.isrel_figures(run, {key: [True, True] for key in unlike})["isrel"] is None

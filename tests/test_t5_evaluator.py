@@ -62,9 +62,7 @@ def test_scores_are_those_of_each_pair_alone_in_any_batches(
     assert (len(passes) > 1) == (tokens < 9000)
 
 
-def test_kernels_of_few_shapes_are_kept_unless_the_user_wants_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_kernels_of_few_shapes_are_kept_unless_the_user_wants_more(monkeypatch: Any) -> None:
     monkeypatch.setenv("LRU_CACHE_CAPACITY", "300")
     monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
     run_path(checkpoints.__file__)
