@@ -7,6 +7,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from runpy import run_path
+from typing import Any
 
 import numpy as np
 import pytest
