@@ -141,14 +141,14 @@ def test_shares_of_right_wrong_and_refused_and_the_evaluators_auc() -> None:
     passages = tuple(Document(text, metadata={"title": text.split()[0]}) for text in texts)
     questions = [Question(str(n), "Did Bob write it?", ("Ada",), passages) for n in range(4)]
     answers = ("Ada", "Bob", "", "Cid")
-    judged = {"depth": 0, "sequence_probability": 0.75, "chosen": True}
+    judged, made = {"depth": 0, "sequence_probability": 0.75}, ((1, "Ada", 0.8), (0, "Bob", 0.2))
     first, second = (
-        {**judged, "passage": n, "text": text, "score": isrel, "critique": {"ISREL": isrel}}
-        for n, text, isrel in ((1, "Ada", 0.8), (0, "Bob", 0.2))
+        {**judged, "passage": n, "text": t, "score": p, "critique": {"ISREL": p}, "chosen": n == 1}
+        for n, t, p in made
     )
-    given: Any = {"grades": (0.5, -0.5), "candidates": (first, {**second, "chosen": False})}
+    given: Any = {"candidates": (first, second, {**second, "depth": 1, "score": 9.0})}
     outcomes = [
-        Outcome(str(n), method, answer, refused=not answer, **given)
+        Outcome(str(n), method, answer, refused=not answer, grades=(0.5, -0.5), **given)
         for method in ("self_rag", "crag")
         for n, answer in enumerate(answers)
     ]
